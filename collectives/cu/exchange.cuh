@@ -35,6 +35,8 @@ struct symrail_exchange_lane {
     symrail_u64* found;
     /* The number of the lane's next slot. */
     symrail_u64 number;
+    /* The signals that the first thread has seen. */
+    symrail_u64 signals;
 
     SYMRAIL_WAITER_FN symrail_u64 arrived() const { return row.semaphore.arrived + 8 * lane; }
     SYMRAIL_WAITER_FN symrail_u64 expected() const { return row.semaphore.expected + 8 * lane; }
@@ -70,10 +72,15 @@ struct symrail_exchange_lane {
     }
 
     /* Waits for an empty slot. Called by one thread. */
-    SYMRAIL_WAITER_FN bool room(symrail_u64 report) const {
-        symrail_u64 at = arrived(), before = number;
-        auto came = [at, before]() { return symrail_ld_acquire((const symrail_u64*)at) > before; };
-        if (symrail_await(head.alarm, came, row.semaphore.pe, report)) return true;
+    SYMRAIL_WAITER_FN bool room(symrail_u64 report) {
+        symrail_u64 at = arrived(), before = number, seen = signals;
+        auto came = [&]() {
+            if (seen <= before) seen = symrail_ld_acquire((const symrail_u64*)at);
+            return seen > before;
+        };
+        bool good = symrail_await(head.alarm, came, row.semaphore.pe, report);
+        signals = seen;
+        if (good) return true;
         symrail_tell_all(head);
         return false;
     }
@@ -112,21 +119,27 @@ struct symrail_exchange_lane {
         return true;
     }
 
-    /* Waits for a slot, and checks that it belongs to a transfer of `size` bytes. The signal of a slot with packets is
-     * not ordered behind them: without the head of this number, the slot has packets. Called by one thread. */
-    SYMRAIL_WAITER_FN symrail_u64 find(symrail_u64 size) const {
-        symrail_u64 at = arrived(), said = slot(row.slots), packet = packets(row.slots), before = number, sent = 0;
-        symrail_u64 report = size << 1 | 1;
+    /* Waits for a slot, and checks that it belongs to a transfer of `size` bytes, unless it is `known`: an earlier slot
+     * of the transfer had bytes. The signal of a slot with packets is not ordered behind them: without the head of this
+     * number, the slot has packets. Called by one thread. */
+    SYMRAIL_WAITER_FN symrail_u64 find(symrail_u64 size, bool expects_packets, bool known) {
+        symrail_u64 at = arrived(), said = slot(row.slots), packet = packets(row.slots), before = number;
+        symrail_u64 report = size << 1 | 1, sent = size, of = 0, seen = signals;
         symrail_u32 wanted = flag();
         bool in_packets = false, flagged = has_flag();
         auto came = [&]() {
-            in_packets = flagged && symrail_packet16_read(packet, wanted, sent);
+            in_packets = expects_packets && flagged && symrail_packet16_read(packet, wanted, sent);
             if (in_packets) return true;
-            if (symrail_ld_acquire((const symrail_u64*)at) <= before) return false;
-            sent = symrail_ld_sys(said);
-            return symrail_ld_sys(said + 8) == ~before;
+            if (seen <= before) seen = symrail_ld_acquire((const symrail_u64*)at);
+            if (seen <= before) return false;
+            if (known) return true;
+            symrail_ld_pair(said, sent, of);
+            if (of == ~before) return true;
+            in_packets = flagged && symrail_packet16_read(packet, wanted, sent);
+            return in_packets;
         };
         bool good = symrail_await(head.alarm, came, row.semaphore.pe, report);
+        signals = seen;
         if (good && sent != size) {
             symrail_give_up(head.alarm, SYMRAIL_GIVEN_UP_SIZES | sent << SYMRAIL_GIVEN_UP_SIZE_SHIFT, row.semaphore.pe,
                             report);
@@ -139,11 +152,11 @@ struct symrail_exchange_lane {
 
     /* Receives one slot's bytes of a transfer of `size` bytes; all threads wait for packets if they are expected.
      * `false`: the other PE did not do its part. */
-    SYMRAIL_WAITER_FN bool receive(symrail_u64 to, symrail_u64 bytes, symrail_u64 size, bool in_packets) {
+    SYMRAIL_WAITER_FN bool receive(symrail_u64 to, symrail_u64 bytes, symrail_u64 size, bool in_packets, bool known) {
         bool first = symrail_block_scope::rank() == 0, good = true, other = false;
         symrail_u64 mark = 4 * (number + 1), some = 0;
         symrail_u64* seen = found + (number & 1);
-        if (first) symrail_st_shared(seen, mark + find(size));
+        if (first) symrail_st_shared(seen, mark + find(size, in_packets, known));
         for (symrail_u64 at = 8 * symrail_block_scope::rank(); in_packets && good && !other && at < bytes;
              at += 8 * symrail_block_scope::size()) {
             symrail_u64 packet = packets(row.slots) + 16 + 2 * at;
@@ -210,14 +223,14 @@ SYMRAIL_DEVICE void symrail_exchange_block(const CALL& call, symrail_u64* found,
         return;
     }
     if (own) return symrail_exchange_own(call.transfers[first], call.transfers[first + 1], lane, work >> 16 & 0xffff);
-    symrail_exchange_lane of_lane = {call.head, row, lane, found, number};
+    symrail_exchange_lane of_lane = {call.head, row, lane, found, number, 0};
     for (symrail_u64 i = first; i < end; i++) {
         const symrail_transfer& transfer = call.transfers[i];
         symrail_u64 chunk = transfer.way & 0xffffffff, lanes = transfer.way >> 32 & 0xffff;
         bool in_packets = (transfer.way & SYMRAIL_TRANSFER_PACKETS) != 0;
         for (symrail_u64 at = lane * chunk; lane < lanes && at < transfer.bytes; at += lanes * chunk) {
             symrail_u64 left = transfer.bytes - at, bytes = left < chunk ? left : chunk, here = transfer.at + at;
-            bool good = receives ? of_lane.receive(here, bytes, transfer.bytes, in_packets)
+            bool good = receives ? of_lane.receive(here, bytes, transfer.bytes, in_packets, at != lane * chunk)
                                  : of_lane.send(here, bytes, transfer.bytes, in_packets, has_early && i == first, early);
             if (!good) return;
         }

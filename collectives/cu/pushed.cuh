@@ -271,6 +271,14 @@ struct symrail_pushed {
             if (quarter < 1) push<symrail_role<0, 1>>();
             else if (quarter < 3) reduce<symrail_role<1, 2>>(done + 1);
             else take<symrail_role<3, 1>>(1);
+        } else if (symrail_is_rooted(call) && !(call.collective == SYMRAIL_GATHER && call.me == call.root)) {
+            /* One of the two has nothing to do but to say so. */
+            typedef symrail_role<0, 4> all;
+            bool pushes = call.collective == SYMRAIL_GATHER || symrail_gives(call, call.me);
+            if (!pushes) push<all>();
+            if (symrail_moves(call)) take<all>(0);
+            else reduce<all>(done);
+            if (pushes) push<all>();
         } else if (quarter < 2) {
             push<symrail_role<0, 2>>();
         } else if (symrail_moves(call)) {
