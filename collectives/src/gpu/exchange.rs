@@ -434,7 +434,7 @@ mod tests {
         for n in [2, 3, 8, 33, 512] {
             for bytes in [0, 1, 4096, 4097, 131_072, 131_073, 1 << 20, (1 << 20) + 1, 200 << 20] {
                 let way = Way::of(n, bytes);
-                assert!((1..=lanes_of(n)).contains(&way.lanes) && way.chunk % 16 == 0, "{n} {bytes} {way:?}");
+                assert!((1..=lanes_of(n)).contains(&way.lanes) && way.chunk.is_multiple_of(16), "{n} {bytes} {way:?}");
                 assert!(way.chunk <= slot_of(n) && (way.lanes - 1) * way.chunk <= bytes, "{n} {bytes} {way:?}");
                 assert!(!way.packets || way.lanes * way.chunk >= bytes && 2 * way.chunk + 16 == packets_of(n));
             }
