@@ -1,149 +1,191 @@
 /* Sends and receives of one PE. Bytes travel through slots in the
  * receiver's symmetric heap, so that the PEs' own buffers may be any memory: the sender fills a slot and signals,
  * the receiver empties it and signals back. Small transfers to memory that the sender can store to are packets, whose
- * receiver does not wait for the signal. All threads of a block call every function here together, unless it says
- * otherwise. */
+ * receiver does not wait for the signal. The argument has everything that a block needs but the number of its lane's
+ * next slot, which it loads together with its first data. All threads of a block call every function here together,
+ * unless it says otherwise. */
 #ifndef SYMRAIL_EXCHANGE_CUH
 #define SYMRAIL_EXCHANGE_CUH
 
 #include "proxied.cuh"
 #include "layout.cuh"
+#include "roles.cuh"
+#include "wide.cuh"
 
-/* The number of lanes that share a transfer, equal at both ends. */
-SYMRAIL_DEVICE symrail_u64 symrail_lanes_for(const symrail_exchange& exchange, symrail_u64 bytes) {
-    symrail_u64 slots = (bytes + exchange.slot_bytes - 1) / exchange.slot_bytes, most = exchange.lanes_of_row;
-    return slots < most ? (slots == 0 ? 1 : slots) : most;
-}
+/* What the first thread has found in a slot. */
+#define SYMRAIL_FOUND_PACKETS 1ull
+#define SYMRAIL_FOUND_BYTES 2ull
+#define SYMRAIL_FOUND_NOTHING 3ull
 
 /* Tells all PEs that this one has given up, unless another PE made it give up. Called by one thread. */
-static __device__ __noinline__ void symrail_tell_all(const symrail_exchange& exchange) {
-    for (symrail_u64 rank = 0; rank < exchange.ranks; rank++) {
-        const symrail_semaphore& to = exchange.lanes[2 * rank * exchange.lanes_of_row].semaphore;
-        symrail_tell_one(exchange.alarm.stop, to.mapped != 0, to.mapped - to.there, to.pe);
+static __device__ __noinline__ void symrail_tell_all(const symrail_exchange_head& head) {
+    for (symrail_u64 i = 0; i < head.n_ranks; i++) {
+        const symrail_rank& to = head.ranks[i];
+        symrail_tell_one(head.alarm.stop, to.mapped != 0, to.distance, to.pe);
     }
 }
 
-/* A slot's place behind a lane's `slots`, its bytes and its packets, and the number of the signal that fills it. */
-struct symrail_exchange_place {
-    symrail_u64 head, data, packets, number;
-};
-SYMRAIL_DEVICE symrail_exchange_place symrail_exchange_slot_of(const symrail_exchange& exchange,
-                                                               symrail_u64 number) {
-    symrail_u64 stride = SYMRAIL_SLOT_HEAD + exchange.slot_bytes + exchange.packet_bytes;
-    symrail_u64 head = number % SYMRAIL_LANE_SLOTS * stride, data = head + SYMRAIL_SLOT_HEAD;
-    return {head, data, data + exchange.slot_bytes, number};
-}
+/* A block's lane of a row. */
+struct symrail_exchange_lane {
+    const symrail_exchange_head& head;
+    const symrail_exchange_row& row;
+    symrail_u64 lane;
+    /* Two words that the block's threads share: what the first thread has found in the slots with even and odd numbers,
+     * plus four times the slot's number and 4. It is at most one slot ahead of the others. */
+    symrail_u64* found;
+    /* The number of the lane's next slot. */
+    symrail_u64 number;
+    /* The signals that the first thread has seen. */
+    symrail_u64 signals;
 
-/* Whether a sender that stores in the receiver's memory sends a transfer as packets. Flags are a signal's number, so
- * there are none behind 2^32 - 1 signals of a lane. */
-SYMRAIL_DEVICE bool symrail_exchange_in_packets(const symrail_exchange& exchange, const symrail_exchange_place& place,
-                                                symrail_u64 size) {
-    return size != 0 && 2 * size + 16 <= exchange.packet_bytes && place.number < 0xffffffffull;
-}
-SYMRAIL_DEVICE symrail_u32 symrail_exchange_flag(const symrail_exchange_place& place) {
-    return (symrail_u32)place.number + 1;
-}
-
-/* What a receiver finds in a slot. */
-struct symrail_exchange_found {
-    bool packets;
-    symrail_u64 size;
-};
-/* Waits for the head of a slot, by one thread. The signal of a slot with packets is not ordered behind them: without
- * the head of this number, the slot has packets. */
-SYMRAIL_DEVICE bool symrail_exchange_find(const symrail_exchange& exchange, const symrail_lane& lane,
-                                          const symrail_exchange_place& place, symrail_u64 report,
-                                          symrail_exchange_found& found) {
-    const symrail_semaphore& semaphore = lane.semaphore;
-    symrail_add_gpu(semaphore.expected, 1);
-    symrail_u32 flag = symrail_exchange_flag(place);
-    auto came = [&]() {
-        found.packets = place.number < 0xffffffffull &&
-                        symrail_packet16_read(lane.slots + place.packets, flag, found.size);
-        if (found.packets) return true;
-        if (symrail_ld_acquire((const symrail_u64*)semaphore.arrived) <= place.number) return false;
-        found.size = symrail_ld_sys(lane.slots + place.head);
-        return symrail_ld_sys(lane.slots + place.head + 8) == ~place.number;
-    };
-    return symrail_await(exchange.alarm, came, semaphore.pe, report);
-}
-
-/* Waits for a slot, by one thread, and checks that a filled slot belongs to a transfer of `size` bytes. `false`: the
- * other PE did not do its part, and all PEs have been told. */
-SYMRAIL_DEVICE bool symrail_exchange_await(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
-                                           const symrail_exchange_place& place, symrail_u64 size,
-                                           symrail_exchange_found& found) {
-    /* The place in the host's report about this transfer. */
-    symrail_u64 report = size << 1 | (receives ? 1 : 0);
-    bool good = receives ? symrail_exchange_find(exchange, lane, place, report, found)
-                         : lane.semaphore.wait(exchange.alarm, report);
-    if (good && receives && found.size != size) {
-        symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_SIZES | found.size << SYMRAIL_GIVEN_UP_SIZE_SHIFT,
-                        lane.semaphore.pe, report);
-        good = false;
+    SYMRAIL_WAITER_FN symrail_u64 arrived() const { return row.semaphore.arrived + 8 * lane; }
+    SYMRAIL_WAITER_FN symrail_u64 expected() const { return row.semaphore.expected + 8 * lane; }
+    SYMRAIL_WAITER_FN void signal(bool ordered) const {
+        symrail_semaphore of_lane = row.semaphore;
+        of_lane.there += 8 * lane;
+        if (of_lane.mapped != 0) of_lane.mapped += 8 * lane;
+        if (ordered) of_lane.signal();
+        else of_lane.relaxed_signal();
     }
-    if (!good) symrail_tell_all(exchange);
-    return good;
-}
 
-/* Sends a transfer as packets to `to`, or stores those that arrive there. */
-SYMRAIL_DEVICE void symrail_exchange_send_packets(symrail_u64 to, symrail_u64 from, symrail_u64 bytes,
-                                                  symrail_u32 flag) {
-    if (symrail_block_scope::rank() == 0) symrail_packet16_write(to, bytes, flag);
-    for (symrail_u64 at = 8 * symrail_block_scope::rank(); at < bytes; at += 8 * symrail_block_scope::size())
-        symrail_packet16_write(to + 16 + 2 * at, symrail_load_some((const char*)from + at, bytes - at), flag);
-}
-SYMRAIL_DEVICE bool symrail_exchange_take_packets(const symrail_exchange& exchange, const symrail_lane& lane,
-                                                  symrail_u64 from, symrail_u64 to, symrail_u64 bytes,
-                                                  symrail_u32 flag) {
-    for (symrail_u64 at = 8 * symrail_block_scope::rank(); at < bytes; at += 8 * symrail_block_scope::size()) {
-        symrail_u64 data = 0, packet = from + 16 + 2 * at;
-        auto came = [&]() { return symrail_packet16_read(packet, flag, data); };
-        if (!symrail_await(exchange.alarm, came, lane.semaphore.pe, bytes << 1 | 1)) return false;
-        symrail_store_some((char*)to + at, data, bytes - at);
+    /* The next slot, at an address of the row's slots: its head, its bytes and its packets. */
+    SYMRAIL_WAITER_FN symrail_u64 slot(symrail_u64 slots) const {
+        symrail_u64 stride = SYMRAIL_SLOT_HEAD + head.slot_bytes + head.packet_bytes;
+        return slots + (lane * SYMRAIL_LANE_SLOTS + number % SYMRAIL_LANE_SLOTS) * stride;
     }
-    return true;
-}
+    SYMRAIL_WAITER_FN symrail_u64 data(symrail_u64 slots) const { return slot(slots) + SYMRAIL_SLOT_HEAD; }
+    SYMRAIL_WAITER_FN symrail_u64 packets(symrail_u64 slots) const { return data(slots) + head.slot_bytes; }
+    /* Flags are a signal's number, so there are none behind 2^32 - 1 signals of a lane. */
+    SYMRAIL_WAITER_FN bool has_flag() const { return number < 0xffffffffull; }
+    SYMRAIL_WAITER_FN symrail_u32 flag() const { return (symrail_u32)number + 1; }
 
-/* Sends or receives one slot's bytes of a transfer of `size` bytes. `false`: the other PE did not do its part. */
-SYMRAIL_DEVICE bool symrail_exchange_slot(const symrail_exchange& exchange, const symrail_lane& lane, bool receives,
-                                          symrail_u64 at, symrail_u64 bytes, symrail_u64 size) {
-    const symrail_semaphore& semaphore = lane.semaphore;
-    symrail_exchange_place place = symrail_exchange_slot_of(exchange, symrail_ld_gpu(semaphore.expected));
-    symrail_exchange_found found = {false, 0};
-    bool first = symrail_block_scope::rank() == 0, good = true;
-    symrail_block_scope::sync();
-    if (first) good = symrail_exchange_await(exchange, lane, receives, place, size, found);
-    if (__syncthreads_or(good ? 0 : 1) != 0) return false;
-    if (receives) {
-        if (__syncthreads_or(found.packets ? 1 : 0) != 0)
-            good = symrail_exchange_take_packets(exchange, lane, lane.slots + place.packets, at, bytes,
-                                                 symrail_exchange_flag(place));
-        else
-            symrail_copy<symrail_block_scope, symrail_peer_source>((void*)at, (const void*)(lane.slots + place.data), bytes);
-    } else if (lane.mapped != 0 && symrail_exchange_in_packets(exchange, place, size)) {
-        symrail_exchange_send_packets(lane.mapped + place.packets, at, bytes, symrail_exchange_flag(place));
-        if (first) semaphore.relaxed_signal();
-        return true;
-    } else if (lane.mapped != 0) {
-        if (first) symrail_st_sys(lane.mapped + place.head, size), symrail_st_sys(lane.mapped + place.head + 8, ~place.number);
-        symrail_copy<symrail_block_scope>((void*)(lane.mapped + place.data), (const void*)at, bytes);
-    } else {
-        if (first) symrail_st_sys(lane.outgoing + place.head, size), symrail_st_sys(lane.outgoing + place.head + 8, ~place.number);
-        symrail_copy<symrail_block_scope>((void*)(lane.outgoing + place.data), (const void*)at, bytes);
-        symrail_fence_sys();
-        symrail_block_scope::sync();
-        if (first)
-            symrail_copy_elsewhere(SYMRAIL_OP_PUT, lane.slots + place.head, lane.outgoing + place.head,
-                                   bytes + SYMRAIL_SLOT_HEAD, semaphore.pe);
+    /* The slot is done. */
+    SYMRAIL_WAITER_FN void advance() {
+        number++;
+        if (symrail_block_scope::rank() == 0) symrail_st_gpu(expected(), number);
     }
-    if (__syncthreads_or(good ? 0 : 1) != 0) {
-        if (first) symrail_tell_all(exchange);
+
+    /* The head says the size of the whole transfer, and whose slot it is. Called by one thread. */
+    SYMRAIL_WAITER_FN void say(symrail_u64 slots, symrail_u64 size) const {
+        symrail_st_sys(slot(slots), size);
+        symrail_st_sys(slot(slots) + 8, ~number);
+    }
+
+    /* Waits for an empty slot. Called by one thread. */
+    SYMRAIL_WAITER_FN bool room(symrail_u64 report) {
+        symrail_u64 at = arrived(), before = number, seen = signals;
+        auto came = [&]() {
+            if (seen <= before) seen = symrail_ld_acquire((const symrail_u64*)at);
+            return seen > before;
+        };
+        bool good = symrail_await(head.alarm, came, row.semaphore.pe, report);
+        signals = seen;
+        if (good) return true;
+        symrail_tell_all(head);
         return false;
     }
-    if (first) semaphore.signal();
-    return true;
-}
+
+    /* Sends one slot's bytes of a transfer of `size` bytes. `early`: the thread's first bytes, if they are packets.
+     * `false`: the other PE did not do its part. */
+    SYMRAIL_WAITER_FN bool send(symrail_u64 from, symrail_u64 bytes, symrail_u64 size, bool in_packets, bool has_early,
+                                symrail_u64 early) {
+        bool first = symrail_block_scope::rank() == 0, good = !first || room(size << 1);
+        if (__syncthreads_or(good ? 0 : 1) != 0) return false;
+        if (in_packets && row.mapped != 0 && has_flag()) {
+            symrail_u64 to = packets(row.mapped), at = 8 * symrail_block_scope::rank();
+            if (first) symrail_packet16_write(to, size, flag());
+            for (bool is_early = has_early; at < bytes; at += 8 * symrail_block_scope::size(), is_early = false) {
+                symrail_u64 some = is_early ? early : symrail_load_some((const char*)from + at, bytes - at);
+                symrail_packet16_write(to + 16 + 2 * at, some, flag());
+            }
+            if (first) signal(false);
+        } else if (row.mapped != 0) {
+            if (first) say(row.mapped, size);
+            symrail_copy_many<symrail_block_scope, symrail_own_source>(data(row.mapped), from, bytes);
+            symrail_block_scope::sync();
+            if (first) signal(true);
+        } else {
+            if (first) say(row.outgoing, size);
+            symrail_copy<symrail_block_scope>((void*)data(row.outgoing), (const void*)from, bytes);
+            symrail_fence_sys();
+            symrail_block_scope::sync();
+            if (first) {
+                symrail_copy_elsewhere(SYMRAIL_OP_PUT, slot(row.slots), slot(row.outgoing), bytes + SYMRAIL_SLOT_HEAD,
+                                       row.semaphore.pe);
+                signal(true);
+            }
+        }
+        advance();
+        return true;
+    }
+
+    /* Waits for a slot, and checks that it belongs to a transfer of `size` bytes, unless it is `known`: an earlier slot
+     * of the transfer had bytes. The signal of a slot with packets is not ordered behind them: without the head of this
+     * number, the slot has packets. Called by one thread. */
+    SYMRAIL_WAITER_FN symrail_u64 find(symrail_u64 size, bool expects_packets, bool known) {
+        symrail_u64 at = arrived(), said = slot(row.slots), packet = packets(row.slots), before = number;
+        symrail_u64 report = size << 1 | 1, sent = size, of = 0, seen = signals;
+        symrail_u32 wanted = flag();
+        bool in_packets = false, flagged = has_flag();
+        auto came = [&]() {
+            in_packets = expects_packets && flagged && symrail_packet16_read(packet, wanted, sent);
+            if (in_packets) return true;
+            if (seen <= before) seen = symrail_ld_acquire((const symrail_u64*)at);
+            if (seen <= before) return false;
+            if (known) return true;
+            symrail_ld_pair(said, sent, of);
+            if (of == ~before) return true;
+            in_packets = flagged && symrail_packet16_read(packet, wanted, sent);
+            return in_packets;
+        };
+        bool good = symrail_await(head.alarm, came, row.semaphore.pe, report);
+        signals = seen;
+        if (good && sent != size) {
+            symrail_give_up(head.alarm, SYMRAIL_GIVEN_UP_SIZES | sent << SYMRAIL_GIVEN_UP_SIZE_SHIFT, row.semaphore.pe,
+                            report);
+            good = false;
+        }
+        if (good) return in_packets ? SYMRAIL_FOUND_PACKETS : SYMRAIL_FOUND_BYTES;
+        symrail_tell_all(head);
+        return SYMRAIL_FOUND_NOTHING;
+    }
+
+    /* Receives one slot's bytes of a transfer of `size` bytes; all threads wait for packets if they are expected.
+     * `false`: the other PE did not do its part. */
+    SYMRAIL_WAITER_FN bool receive(symrail_u64 to, symrail_u64 bytes, symrail_u64 size, bool in_packets, bool known) {
+        bool first = symrail_block_scope::rank() == 0, good = true, other = false;
+        symrail_u64 mark = 4 * (number + 1), some = 0;
+        symrail_u64* seen = found + (number & 1);
+        if (first) symrail_st_shared(seen, mark + find(size, in_packets, known));
+        for (symrail_u64 at = 8 * symrail_block_scope::rank(); in_packets && good && !other && at < bytes;
+             at += 8 * symrail_block_scope::size()) {
+            symrail_u64 packet = packets(row.slots) + 16 + 2 * at;
+            symrail_u32 wanted = flag();
+            auto came = [&]() {
+                if (symrail_packet16_read(packet, wanted, some)) return true;
+                symrail_u64 word = *(const volatile symrail_u64*)seen;
+                other = word > mark && word != mark + SYMRAIL_FOUND_PACKETS;
+                return other;
+            };
+            good = symrail_await(head.alarm, came, row.semaphore.pe, size << 1 | 1);
+            if (good && !other) symrail_store_some((char*)to + at, some, bytes - at);
+        }
+        if (__syncthreads_or(good ? 0 : 1) != 0) {
+            if (first) symrail_tell_all(head);
+            return false;
+        }
+        symrail_u64 what = symrail_ld_shared(seen) - mark;
+        if (what == SYMRAIL_FOUND_NOTHING) return false;
+        if (what == SYMRAIL_FOUND_BYTES) {
+            symrail_copy_many<symrail_block_scope, symrail_peer_source>(to, data(row.slots), bytes);
+            symrail_block_scope::sync();
+        }
+        /* The packets' loads have ended, since their flags were compared. */
+        if (first) signal(what == SYMRAIL_FOUND_BYTES);
+        advance();
+        return true;
+    }
+};
 
 /* Copies share `share` of `shares` of a transfer of the PE to itself. */
 SYMRAIL_DEVICE void symrail_exchange_own(const symrail_transfer& from, const symrail_transfer& to, symrail_u64 share,
@@ -151,31 +193,46 @@ SYMRAIL_DEVICE void symrail_exchange_own(const symrail_transfer& from, const sym
     symrail_u64 each = (from.bytes + 16 * shares - 1) / (16 * shares) * 16, start = share * each;
     if (start >= from.bytes || from.at == to.at) return;
     symrail_u64 left = from.bytes - start;
-    symrail_copy<symrail_block_scope>((void*)(to.at + start), (const void*)(from.at + start), left < each ? left : each);
+    symrail_copy_many<symrail_block_scope, symrail_own_source>(to.at + start, from.at + start, left < each ? left : each);
 }
 
-/* All work of a block. */
-SYMRAIL_DEVICE void symrail_exchange_block(const symrail_exchange_call& call, symrail_u32 block) {
-    const symrail_exchange& exchange = *call.exchange;
-    symrail_u64 work = call.blocks[block], first = work & 0xffff, end = first + (work >> 16 & 0xffff), lane = work >> 32 & 0xffff;
-    if (__syncthreads_or(symrail_ld_sys(exchange.alarm.stop) != 0 ? 1 : 0) != 0) {
+/* All work of a block. CALL is symrail_exchange_call, or symrail_exchange_few. */
+template <class CALL>
+SYMRAIL_DEVICE void symrail_exchange_block(const CALL& call, symrail_u64* found, symrail_u32 block) {
+    symrail_u64 place = 0;
+    while (place + 1 < call.head.rows && (call.rows[place + 1].work & 0xffff) <= block) place++;
+    const symrail_exchange_row& row = call.rows[place];
+    symrail_u64 work = row.work, number = 0, early = 0;
+    symrail_u64 lane = block - (work & 0xffff), first = work >> 32 & 0xffff, end = first + (work >> 48 & 0xfff);
+    bool own = (work & SYMRAIL_ROW_OWN) != 0, receives = (work & SYMRAIL_ROW_RECEIVES) != 0, has_early = false;
+    if (!own) {
+        number = symrail_ld_gpu(row.semaphore.expected + 8 * lane);
+        /* The loads of the first data and of the number overlap. */
+        const symrail_transfer& one = call.transfers[first];
+        symrail_u64 at = lane * (one.way & 0xffffffff) + 8 * symrail_block_scope::rank();
+        has_early = !receives && (one.way & SYMRAIL_TRANSFER_PACKETS) != 0;
+        if (has_early && at < one.bytes) early = symrail_load_some((const char*)one.at + at, one.bytes - at);
+    }
+    if (symrail_block_scope::rank() < 2) symrail_st_shared(found + symrail_block_scope::rank(), 0);
+    /* The number takes part, so that all threads have read it when the first one continues. */
+    bool stopped = symrail_ld_sys(call.head.alarm.stop) != 0 || number == ~0ull;
+    if (__syncthreads_or(stopped ? 1 : 0) != 0) {
         /* Reports to the host which PE has given up, if nothing has been reported yet. */
         if (symrail_block_scope::rank() == 0)
-            symrail_give_up(exchange.alarm, SYMRAIL_GIVEN_UP_BY_PEER, symrail_ld_sys(exchange.alarm.stop) - 1, first);
+            symrail_give_up(call.head.alarm, SYMRAIL_GIVEN_UP_BY_PEER, symrail_ld_sys(call.head.alarm.stop) - 1, first);
         return;
     }
-    if (work >> 63 != 0) {
-        symrail_exchange_own(call.transfers[first], call.transfers[first + 1], lane, work >> 48 & 0x7fff);
-        return;
-    }
+    if (own) return symrail_exchange_own(call.transfers[first], call.transfers[first + 1], lane, work >> 16 & 0xffff);
+    symrail_exchange_lane of_lane = {call.head, row, lane, found, number, 0};
     for (symrail_u64 i = first; i < end; i++) {
         const symrail_transfer& transfer = call.transfers[i];
-        symrail_u64 lanes = symrail_lanes_for(exchange, transfer.bytes), most = exchange.slot_bytes;
-        const symrail_lane& taken = exchange.lanes[transfer.row * exchange.lanes_of_row + lane];
-        for (symrail_u64 at = lane * most; lane < lanes && at < transfer.bytes; at += lanes * most) {
-            symrail_u64 left = transfer.bytes - at, bytes = left < most ? left : most;
-            if (!symrail_exchange_slot(exchange, taken, (transfer.row & 1) != 0, transfer.at + at, bytes, transfer.bytes))
-                return;
+        symrail_u64 chunk = transfer.way & 0xffffffff, lanes = transfer.way >> 32 & 0xffff;
+        bool in_packets = (transfer.way & SYMRAIL_TRANSFER_PACKETS) != 0;
+        for (symrail_u64 at = lane * chunk; lane < lanes && at < transfer.bytes; at += lanes * chunk) {
+            symrail_u64 left = transfer.bytes - at, bytes = left < chunk ? left : chunk, here = transfer.at + at;
+            bool good = receives ? of_lane.receive(here, bytes, transfer.bytes, in_packets, at != lane * chunk)
+                                 : of_lane.send(here, bytes, transfer.bytes, in_packets, has_early && i == first, early);
+            if (!good) return;
         }
     }
 }

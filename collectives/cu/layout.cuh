@@ -51,9 +51,17 @@
  * that size. */
 #define SYMRAIL_GIVEN_UP_SIZES 4ull
 #define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
-/* Limits of one launch of sends and receives. */
+/* Limits of one launch of sends and receives, and of a small one. */
 #define SYMRAIL_MOST_BLOCKS 128
-#define SYMRAIL_MOST_TRANSFERS 120
+#define SYMRAIL_MOST_ROWS 31
+#define SYMRAIL_MOST_TRANSFERS 72
+#define SYMRAIL_FEW_ROWS 4
+#define SYMRAIL_FEW_TRANSFERS 6
+/* Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next. */
+#define SYMRAIL_ROW_RECEIVES 4611686018427387904ull
+#define SYMRAIL_ROW_OWN 9223372036854775808ull
+/* A bit of a transfer's way: it is packets, if its sender can store to its receiver's memory. */
+#define SYMRAIL_TRANSFER_PACKETS 9223372036854775808ull
 /* Limits of calls without a plan, and the slots of one of their rings. */
 #define SYMRAIL_STRAIGHT_RANKS 16
 /* See above. */
@@ -66,9 +74,15 @@
 #define SYMRAIL_ALL_TO_ALL 3ull
 #define SYMRAIL_BROADCAST 4ull
 #define SYMRAIL_REDUCE_TO 5ull
+#define SYMRAIL_GATHER 6ull
+#define SYMRAIL_SCATTER 7ull
 /* Flags beside a reduction: elements are rounded after every step of it; the result is an average. */
 #define SYMRAIL_STRAIGHT_ROUNDED 256ull
 #define SYMRAIL_STRAIGHT_AVERAGE 512ull
+/* The output of an RMS norm: its elements; or FP8 with a scale that is given, or with one for each group. */
+#define SYMRAIL_NORM_PLAIN 0ull
+#define SYMRAIL_NORM_BY_TENSOR 1ull
+#define SYMRAIL_NORM_BY_GROUPS 2ull
 
 /* Chunks of a buffer of a rank. */
 struct symrail_span {
@@ -198,8 +212,9 @@ static_assert(SYMRAIL_OFFSETOF(symrail_plan, arrivals) == 184, "symrail_plan.arr
 static_assert(SYMRAIL_OFFSETOF(symrail_plan, begun) == 192, "symrail_plan.begun");
 static_assert(SYMRAIL_OFFSETOF(symrail_plan, ended) == 200, "symrail_plan.ended");
 
-/* One direction between two PEs; several lanes share a large transfer. */
-struct symrail_lane {
+/* One direction between two PEs, and the part of a launch in it. Several lanes share a large transfer: each
+ * has a block, and words and slots behind those of the lane before. */
+struct symrail_exchange_row {
     /* A sender waits for empty slots, a receiver for full ones; each signals the other. */
     symrail_semaphore semaphore;
     /* The receiver's slots: the symmetric address, and the address for this device, or 0 if it cannot access
@@ -208,58 +223,69 @@ struct symrail_lane {
     symrail_u64 mapped;
     /* A sender's own symmetric copy of the slots, from which the proxy puts. */
     symrail_u64 outgoing;
+    /* The first block, the number of blocks, the first transfer: 16 bits each; the number of transfers, 12
+     * bits; and bits. */
+    symrail_u64 work;
 };
-static_assert(sizeof(symrail_lane) == 64, "symrail_lane");
-static_assert(SYMRAIL_OFFSETOF(symrail_lane, semaphore) == 0, "symrail_lane.semaphore");
-static_assert(SYMRAIL_OFFSETOF(symrail_lane, slots) == 40, "symrail_lane.slots");
-static_assert(SYMRAIL_OFFSETOF(symrail_lane, mapped) == 48, "symrail_lane.mapped");
-static_assert(SYMRAIL_OFFSETOF(symrail_lane, outgoing) == 56, "symrail_lane.outgoing");
+static_assert(sizeof(symrail_exchange_row) == 72, "symrail_exchange_row");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_row, semaphore) == 0, "symrail_exchange_row.semaphore");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_row, slots) == 40, "symrail_exchange_row.slots");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_row, mapped) == 48, "symrail_exchange_row.mapped");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_row, outgoing) == 56, "symrail_exchange_row.outgoing");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_row, work) == 64, "symrail_exchange_row.work");
 
-/* The memory of sends and receives. */
-struct symrail_exchange {
+/* What all rows of a launch share. */
+struct symrail_exchange_head {
     symrail_alarm alarm;
-    /* Two rows of lanes for each PE: to send, and to receive. */
-    const symrail_lane* lanes;
-    symrail_u64 lanes_of_row;
+    const symrail_rank* ranks;
+    symrail_u64 n_ranks;
     symrail_u64 slot_bytes;
     /* Bytes behind each slot for a small transfer as packets, the first of which has its size. */
     symrail_u64 packet_bytes;
-    symrail_u64 ranks;
+    symrail_u64 rows;
 };
-static_assert(sizeof(symrail_exchange) == 56, "symrail_exchange");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, alarm) == 0, "symrail_exchange.alarm");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, lanes) == 16, "symrail_exchange.lanes");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, lanes_of_row) == 24, "symrail_exchange.lanes_of_row");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, slot_bytes) == 32, "symrail_exchange.slot_bytes");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, packet_bytes) == 40, "symrail_exchange.packet_bytes");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange, ranks) == 48, "symrail_exchange.ranks");
+static_assert(sizeof(symrail_exchange_head) == 56, "symrail_exchange_head");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_head, alarm) == 0, "symrail_exchange_head.alarm");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_head, ranks) == 16, "symrail_exchange_head.ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_head, n_ranks) == 24, "symrail_exchange_head.n_ranks");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_head, slot_bytes) == 32, "symrail_exchange_head.slot_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_head, packet_bytes) == 40, "symrail_exchange_head.packet_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_head, rows) == 48, "symrail_exchange_head.rows");
 
 /* A send or a receive. */
 struct symrail_transfer {
     symrail_u64 at;
     symrail_u64 bytes;
-    /* Twice the PE, plus one to receive from it. */
-    symrail_u64 row;
+    /* The bytes of a slot that it uses, 32 bits; its lanes, 16 bits; and a bit. */
+    symrail_u64 way;
 };
 static_assert(sizeof(symrail_transfer) == 24, "symrail_transfer");
 static_assert(SYMRAIL_OFFSETOF(symrail_transfer, at) == 0, "symrail_transfer.at");
 static_assert(SYMRAIL_OFFSETOF(symrail_transfer, bytes) == 8, "symrail_transfer.bytes");
-static_assert(SYMRAIL_OFFSETOF(symrail_transfer, row) == 16, "symrail_transfer.row");
+static_assert(SYMRAIL_OFFSETOF(symrail_transfer, way) == 16, "symrail_transfer.way");
 
-/* A launch of sends and receives. Each block performs some transfers of one row, one after the other, on one
+/* A launch of sends and receives. Each block performs the transfers of one row, one after the other, on one
  * lane. */
 struct symrail_exchange_call {
-    const symrail_exchange* exchange;
-    /* The first transfer, their number, and the lane: 16 bits each.
-     * The highest bit marks a copy of the PE's own, from the first transfer to the next: the share instead of
-     * the lane, and the number of shares above it. */
-    symrail_u64 blocks[128];
-    symrail_transfer transfers[120];
+    symrail_exchange_head head;
+    symrail_exchange_row rows[31];
+    symrail_transfer transfers[72];
 };
-static_assert(sizeof(symrail_exchange_call) == 3912, "symrail_exchange_call");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, exchange) == 0, "symrail_exchange_call.exchange");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, blocks) == 8, "symrail_exchange_call.blocks");
-static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, transfers) == 1032, "symrail_exchange_call.transfers");
+static_assert(sizeof(symrail_exchange_call) == 4016, "symrail_exchange_call");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, head) == 0, "symrail_exchange_call.head");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, rows) == 56, "symrail_exchange_call.rows");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, transfers) == 2288, "symrail_exchange_call.transfers");
+
+/* A small one. */
+struct symrail_exchange_few {
+    symrail_exchange_head head;
+    symrail_exchange_row rows[4];
+    symrail_transfer transfers[6];
+};
+static_assert(sizeof(symrail_exchange_few) == 488, "symrail_exchange_few");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_few, head) == 0, "symrail_exchange_few.head");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_few, rows) == 56, "symrail_exchange_few.rows");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_few, transfers) == 344, "symrail_exchange_few.transfers");
 
 /* A rank: the distance of its memory from this PE's, and its PE. */
 struct symrail_straight_rank {
@@ -320,5 +346,37 @@ static_assert(SYMRAIL_OFFSETOF(symrail_straight, filled) == 120, "symrail_straig
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, chunk) == 128, "symrail_straight.chunk");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, words) == 136, "symrail_straight.words");
 static_assert(SYMRAIL_OFFSETOF(symrail_straight, ranks) == 144, "symrail_straight.ranks");
+
+/* An all-reduce of rows with a residual, whose output is their RMS norm. */
+struct symrail_norm {
+    symrail_straight straight;
+    /* The residual or 0, its sum with the rows, and the weight of each element of a row. */
+    symrail_u64 residual;
+    symrail_u64 sum;
+    symrail_u64 weight;
+    symrail_u64 rows;
+    symrail_u64 hidden;
+    /* The bits of a float. */
+    symrail_u64 epsilon;
+    /* How the output is scaled, and the scale or the scales' place. */
+    symrail_u64 scaled;
+    symrail_u64 scales;
+    /* Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
+     * bytes. */
+    symrail_u64 rows_of_chunk;
+    symrail_u64 is_aligned;
+};
+static_assert(sizeof(symrail_norm) == 480, "symrail_norm");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, straight) == 0, "symrail_norm.straight");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, residual) == 400, "symrail_norm.residual");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, sum) == 408, "symrail_norm.sum");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, weight) == 416, "symrail_norm.weight");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows) == 424, "symrail_norm.rows");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, hidden) == 432, "symrail_norm.hidden");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, epsilon) == 440, "symrail_norm.epsilon");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, scaled) == 448, "symrail_norm.scaled");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, scales) == 456, "symrail_norm.scales");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 464, "symrail_norm.rows_of_chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, is_aligned) == 472, "symrail_norm.is_aligned");
 
 #endif

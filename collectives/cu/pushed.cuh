@@ -9,6 +9,8 @@
  *     all-to-all       push: each rank's part of my input to that rank.   take: received chunks; in place, behind the
  *                      push of the same chunk, whose source it overwrites
  *     broadcast        push: the root's input to all others.              take: the root's
+ *     scatter          push: each rank's part of the root's input.        take: the root's
+ *     gather           push: my input to the root.                        take: the root, the others'
  *     reduce           push: my input to the root.                        reduce: the root, received chunks and its own
  *
  * A rank that has nothing to push, or nothing to process, signals all chunks of the call at once instead.
@@ -27,10 +29,10 @@
 
 #include "roles.cuh"
 #include "straight.cuh"
+#include "wide.cuh"
 
-/* Loads in flight in each thread: for every source of a reduction, and for a copy. */
+/* Loads in flight in each thread for every source of a reduction. */
 #define SYMRAIL_PUSHED_AHEAD 4
-#define SYMRAIL_PUSHED_COPIED 8
 
 template <class N>
 struct symrail_pushed {
@@ -124,32 +126,6 @@ struct symrail_pushed {
         return await<S>(1, first + i + 1 - SYMRAIL_PUSHED_SLOTS, now ? done : nullptr, i + 1 - SYMRAIL_PUSHED_SLOTS);
     }
 
-    template <class S, class FROM>
-    SYMRAIL_WAITER_FN void copy(symrail_u64 to, symrail_u64 from, symrail_u64 length) const {
-        symrail_u64 wide = ((to | from) & 15) == 0 ? length / 16 : 0, threads = S::size(), at = S::rank();
-        symrail_wide* there = (symrail_wide*)to;
-        const symrail_wide* here = (const symrail_wide*)from;
-        for (; at + (SYMRAIL_PUSHED_COPIED - 1) * threads < wide; at += SYMRAIL_PUSHED_COPIED * threads) {
-            symrail_wide raw[SYMRAIL_PUSHED_COPIED];
-#pragma unroll
-            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++) raw[k] = FROM::load(here + at + k * threads);
-#pragma unroll
-            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++) symrail_store(there + at + k * threads, raw[k]);
-        }
-        /* The rest is loaded at once, too. */
-        if (at < wide) {
-            symrail_wide raw[SYMRAIL_PUSHED_COPIED] = {};
-#pragma unroll
-            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++)
-                if (at + k * threads < wide) raw[k] = FROM::load(here + at + k * threads);
-#pragma unroll
-            for (int k = 0; k < SYMRAIL_PUSHED_COPIED; k++)
-                if (at + k * threads < wide) symrail_store(there + at + k * threads, raw[k]);
-        }
-        at = 16 * wide;
-        if (at != length) symrail_copy<S, FROM>((void*)(to + at), (const void*)(from + at), length - at);
-    }
-
     /* The word in which the push counts its chunks, if the take overwrites their sources. */
     SYMRAIL_WAITER_FN symrail_u64* pushed() const {
         return call.collective == SYMRAIL_ALL_TO_ALL && call.input == call.output ? done + 1 : nullptr;
@@ -168,26 +144,27 @@ struct symrail_pushed {
                 symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n;
                 if (!symrail_gets(call, to)) continue;
                 symrail_u64 whose = symrail_spreads(call) || reduces_all() ? to : 0;
-                copy<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
+                symrail_copy_many<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
             }
             tell<S>(0, i, pushed());
             /* Copies the part that this rank keeps, while the signal travels. */
-            if (symrail_moves(call) && kept != own)
-                copy<S, symrail_own_source>(kept + start(i), own + start(i), bytes(call.me, i));
+            if (symrail_moves(call) && symrail_gets(call, call.me) && kept != own)
+                symrail_copy_many<S, symrail_own_source>(kept + start(i), own + start(i), bytes(call.me, i));
         }
     }
 
     /* Copies the data of all others to their parts of the output. */
     template <class S>
     SYMRAIL_WAITER_FN void take(symrail_u64 ring) const {
-        if (call.collective == SYMRAIL_BROADCAST && call.me == call.root) return skip<S>(1, done);
+        bool gives_alone = symrail_is_rooted(call) && call.collective != SYMRAIL_GATHER && call.me == call.root;
+        if (gives_alone || !symrail_gets(call, call.me)) return skip<S>(1, done);
         for (symrail_u64 i = 0; i < chunks; i++) {
             if (!await<S>(ring, first + i + 1, ring == 1 ? done + 1 : pushed(), i + 1)) return give_up<S>(done);
             for (symrail_u64 k = 1; k < call.n; k++) {
                 symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n;
                 if (!symrail_gives(call, from)) continue;
                 symrail_u64 to = call.output + symrail_part_of(call, from, piece) + start(i);
-                copy<S, symrail_peer_source>(to, slot(ring, i, from, call.me), bytes(from, i));
+                symrail_copy_many<S, symrail_peer_source>(to, slot(ring, i, from, call.me), bytes(from, i));
             }
             if (ring == 0) {
                 tell<S>(1, i, done);
@@ -294,6 +271,14 @@ struct symrail_pushed {
             if (quarter < 1) push<symrail_role<0, 1>>();
             else if (quarter < 3) reduce<symrail_role<1, 2>>(done + 1);
             else take<symrail_role<3, 1>>(1);
+        } else if (symrail_is_rooted(call) && !(call.collective == SYMRAIL_GATHER && call.me == call.root)) {
+            /* One of the two has nothing to do but to say so. */
+            typedef symrail_role<0, 4> all;
+            bool pushes = call.collective == SYMRAIL_GATHER || symrail_gives(call, call.me);
+            if (!pushes) push<all>();
+            if (symrail_moves(call)) take<all>(0);
+            else reduce<all>(done);
+            if (pushes) push<all>();
         } else if (quarter < 2) {
             push<symrail_role<0, 2>>();
         } else if (symrail_moves(call)) {

@@ -1,7 +1,7 @@
-/* All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts and reductions to one rank among PEs that access
- * one another, without a plan: an interpreter needs more time to read steps than small messages take. This file has the common parts of both
- * algorithms; packets.cuh and pushed.cuh have the algorithms. Inputs and outputs may be any memory of this device,
- * and the same memory.
+/* All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts, reductions to one rank, gathers and scatters among
+ * PEs that access one another, without a plan: an interpreter needs more time to read steps than small messages take.
+ * This file has the common parts of both algorithms; packets.cuh and pushed.cuh have the algorithms. Inputs and outputs
+ * may be any memory of this device, and the same memory.
  *
  * Reductions combine the ranks in the same order everywhere, so that all ranks get the same bits. */
 #ifndef SYMRAIL_STRAIGHT_CUH
@@ -46,22 +46,23 @@ SYMRAIL_DEVICE bool symrail_straight_begin(const symrail_straight& call, symrail
     return false;
 }
 
-/* Whether each rank's input has a part for each rank; whether nothing is reduced. */
+/* Whether the input of each rank that gives something has a part for each rank; whether nothing is reduced. */
 SYMRAIL_DEVICE bool symrail_spreads(const symrail_straight& call) {
-    return call.collective == SYMRAIL_REDUCE_SCATTER || call.collective == SYMRAIL_ALL_TO_ALL;
+    return call.collective == SYMRAIL_REDUCE_SCATTER || call.collective == SYMRAIL_ALL_TO_ALL ||
+           call.collective == SYMRAIL_SCATTER;
 }
 SYMRAIL_DEVICE bool symrail_moves(const symrail_straight& call) {
     return call.collective == SYMRAIL_ALL_GATHER || call.collective == SYMRAIL_ALL_TO_ALL ||
-           call.collective == SYMRAIL_BROADCAST;
+           call.collective == SYMRAIL_BROADCAST || call.collective >= SYMRAIL_GATHER;
 }
 /* Whether there is a root; whether a rank has data for others, and whether it has a result. */
 SYMRAIL_DEVICE bool symrail_is_rooted(const symrail_straight& call) { return call.collective >= SYMRAIL_BROADCAST; }
 SYMRAIL_DEVICE bool symrail_gives(const symrail_straight& call, symrail_u64 rank) {
-    if (call.collective == SYMRAIL_BROADCAST) return rank == call.root;
+    if (call.collective == SYMRAIL_BROADCAST || call.collective == SYMRAIL_SCATTER) return rank == call.root;
     return call.collective != SYMRAIL_REDUCE_TO || rank != call.root;
 }
 SYMRAIL_DEVICE bool symrail_gets(const symrail_straight& call, symrail_u64 rank) {
-    return call.collective != SYMRAIL_REDUCE_TO || rank == call.root;
+    return (call.collective != SYMRAIL_REDUCE_TO && call.collective != SYMRAIL_GATHER) || rank == call.root;
 }
 /* Whether data goes from a rank to another one. */
 SYMRAIL_DEVICE bool symrail_flows(const symrail_straight& call, symrail_u64 from, symrail_u64 to) {
@@ -69,11 +70,11 @@ SYMRAIL_DEVICE bool symrail_flows(const symrail_straight& call, symrail_u64 from
 }
 /* The place of a rank's part in the input or output of collectives that have one part for each rank. */
 SYMRAIL_DEVICE symrail_u64 symrail_part_of(const symrail_straight& call, symrail_u64 rank, symrail_u64 bytes) {
-    return symrail_is_rooted(call) ? 0 : rank * bytes;
+    return symrail_is_rooted(call) && call.collective != SYMRAIL_GATHER ? 0 : rank * bytes;
 }
 /* This rank's part of its input, if the input has parts for several ranks. */
 SYMRAIL_DEVICE symrail_u64 symrail_straight_source(const symrail_straight& call) {
-    return call.input + (symrail_spreads(call) ? call.me * call.part : 0);
+    return call.input + (symrail_spreads(call) && symrail_gives(call, call.me) ? call.me * call.part : 0);
 }
 
 /* One step of the call's reduction, and the final division, as divide_elements does it. */

@@ -52,5 +52,18 @@ fn sends_and_receives_become_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
     let compiled = nvrtc.compile(&program::exchange(), "sm_90").unwrap();
     assert_eq!(compiled.log(), "");
-    assert!(String::from_utf8_lossy(compiled.ptx()).contains(".entry exchange("));
+    let ptx = String::from_utf8_lossy(compiled.ptx());
+    assert!([".entry exchange(", ".entry exchange_few("].iter().all(|one| ptx.contains(one)));
+}
+
+#[test]
+fn norms_become_machine_code() {
+    let Some(nvrtc) = nvrtc() else { return };
+    for (ty, arch) in [(DataType::BF16, "sm_90"), (DataType::F32, "sm_80")] {
+        let source = program::normed_source(ty).unwrap();
+        let compiled = nvrtc.compile(&program::normed(&source), arch).unwrap();
+        assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
+        let ptx = String::from_utf8_lossy(compiled.ptx());
+        assert!([".entry normed_packets(", ".entry normed_pushed("].iter().all(|one| ptx.contains(one)), "{ty:?}");
+    }
 }

@@ -266,6 +266,18 @@ impl Stream {
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
+    /// Its number, which no other stream of this process has had or will have.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn number(&self) -> Result<u64> {
+        self.gpu.bind()?;
+        let mut number = 0;
+        // SAFETY: a stream of `self`; the driver writes one number.
+        unsafe { cuda!(self.gpu.ordinal(), cuStreamGetId(self.raw, &raw mut number)) }?;
+        Ok(number)
+    }
+
     /// Makes later launches wait for the work before an event's last record.
     ///
     /// # Errors

@@ -160,6 +160,19 @@ class Collectives:
         output_counts: list[int],
         stream: Any,
     ) -> None: ...
+    def all_reduce_rms_norm(
+        self,
+        input: Any,
+        residual: Any,
+        sum: Any,
+        weight: Any,
+        output: Any,
+        scale: Any,
+        scales: Any,
+        epsilon: float,
+        algorithm: str | None,
+        stream: Any,
+    ) -> None: ...
     def exchange(self, transfers: list[tuple[bool, int, Any]], stream: Any) -> None: ...
     def check(self) -> None: ...
     def free(self) -> None: ...

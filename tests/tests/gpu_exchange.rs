@@ -21,6 +21,7 @@ struct Pe {
     heap: Vec<u64>,
     image: Vec<u64>,
     report: Vec<u64>,
+    places: Places,
 }
 
 /// PEs that access one another directly, or only through the proxy.
@@ -28,7 +29,12 @@ fn pes(n: u32, mapped: bool) -> Vec<Pe> {
     let all = u64::from(n);
     let (words, slots) = (Places::word_bytes(all).next_multiple_of(16), Places::slot_bytes(all));
     let zeros = |bytes: u64| vec![0u64; bytes as usize / 8];
-    let new = |_| Pe { heap: zeros(words + 2 * slots), image: zeros(Places::image_bytes(all)), report: vec![0; 4] };
+    let new = |_| Pe {
+        heap: zeros(words + 2 * slots),
+        image: zeros(Places::image_bytes(all)),
+        report: vec![0; 4],
+        places: Places { me: 0, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes: Vec::new() },
+    };
     let mut pes: Vec<Pe> = (0..n).map(new).collect();
     let bases: Vec<u64> = pes.iter().map(|pe| pe.heap.as_ptr() as u64).collect();
     for (me, pe) in (0..n).zip(&mut pes) {
@@ -44,6 +50,7 @@ fn pes(n: u32, mapped: bool) -> Vec<Pe> {
         let first = places.first_words();
         pe.heap[..first.len()].copy_from_slice(&first);
         pe.image.copy_from_slice(&places.image());
+        pe.places = places;
     }
     pes
 }
@@ -58,20 +65,20 @@ fn run(pes: &[Pe], transfers: &[Vec<Transfer<Memory>>], timeout_ns: u64) {
             let (exchange, bases) = (&exchange, &bases);
             scope.spawn(move || {
                 let apart: Vec<u64> = bases.iter().map(|base| base.wrapping_sub(bases[me])).collect();
-                let all = launches(pe.image.as_ptr() as u64, me as u32, pes.len() as u32, &transfers[me]).unwrap();
+                let all = launches(&pe.places, &transfers[me]).unwrap();
                 for (from, to) in all.own {
                     // SAFETY: memory of this test, which nothing else uses now.
                     unsafe { std::ptr::copy(from.at as *const u8, to.at as *mut u8, to.len as usize) };
                 }
-                for (argument, blocks) in all.calls {
+                for launch in all.calls {
                     let call = Call {
                         plan: 0,
-                        input: argument.as_ptr() as u64,
-                        output: 0,
+                        input: launch.argument.as_ptr() as u64,
+                        output: launch.few.into(),
                         part: 0,
                         chunk: 0,
                         how: 0,
-                        blocks: blocks.into(),
+                        blocks: launch.shape.blocks.into(),
                         threads: THREADS,
                         pe: me as u64,
                         timeout_ns,
@@ -137,11 +144,12 @@ fn all_sizes_arrive_among_two_and_three() {
     }
 }
 
-/// A lane's slots are filled by packets and without, in turns, at both sides of the largest transfer in packets.
+/// A lane's slots are filled by packets and without, in turns, at both sides of the largest transfer in packets, and of
+/// the largest in those of one lane.
 #[test]
 fn packets_and_slots_alternate() {
     if library().is_some() {
-        everything_arrives(2, true, &[4088, 4089, 1, 70_000, 8, 4096, 7, 9, 4087, 600_000, 16, 2]);
+        everything_arrives(2, true, &[4096, 131_073, 1, 70_000, 8, 131_072, 7, 4097, 9, 600_000, 16, 2]);
     }
 }
 
@@ -218,7 +226,7 @@ fn sizes_that_differ_are_said_at_both_ends() {
 fn slots_are_smaller_among_many() {
     if library().is_some() {
         // Each of 80 PEs' slots has 32 KiB, the size of its transfer, and packets.
-        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16 + (4 << 10)));
+        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16 + (4 << 10) + 16));
         let n = 80;
         let pes = pes(n, true);
         let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 79, 0, at)).collect();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use symrail_collectives::gpu::encode::Reached;
-use symrail_collectives::gpu::straight::{Addresses, Sizes, StraightCall, Way};
+use symrail_collectives::gpu::straight::{Addresses, GATHER, SCATTER, Sizes, StraightCall, Way};
 use symrail_collectives::plan::Collective;
 use symrail_collectives::{Accumulate, DataType, ReduceOp};
 use symrail_tests::collectives::{Data, OPS, difference, parts, places};
@@ -70,6 +70,18 @@ impl Pes {
         pes: &[usize],
         how: How,
         collective: &Collective,
+        what: (DataType, ReduceOp, u64),
+        at: impl Fn(usize) -> (u64, u64) + Sync,
+    ) {
+        self.call_number(pes, how, StraightCall::number(collective), what, at);
+    }
+
+    /// As [`Pes::call`], by the number of the collective in kernels.
+    fn call_number(
+        &self,
+        pes: &[usize],
+        how: How,
+        collective: u64,
         (ty, op, part): (DataType, ReduceOp, u64),
         at: impl Fn(usize) -> (u64, u64) + Sync,
     ) {
@@ -96,7 +108,7 @@ impl Pes {
                     };
                     let (input, output) = at(pe);
                     let call = StraightCall {
-                        collective: StraightCall::number(collective),
+                        collective,
                         root: (how.root % n) as u64,
                         input: base + input,
                         output: base + output,
@@ -211,6 +223,54 @@ fn all_types_and_operations_both_ways() {
                         pes.verify(how, collective, (ty, op, 128), (0, true), round);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Gathers and scatters, at whose other ranks the memory that the call does not use stays unchanged.
+#[test]
+fn gathers_and_scatters_both_ways() {
+    if library().is_none() {
+        return;
+    }
+    for n in [2, 3] {
+        let mut pes = Pes::new(n, 2048, 64);
+        for round in 0..48 {
+            let (way, in_place) = (if round % 2 == 0 { Way::Packets } else { Way::Pushed }, round / 2 % 2 == 0);
+            let (number, root) = (if round / 4 % 2 == 0 { GATHER } else { SCATTER }, round / 8 % n);
+            let how = How { way, blocks: 1 + round as u64 % 3, threads: 2, chunk: 16, average: false, root };
+            let part = [8, 203, 1, 800][round % 4] + round;
+            let byte = |owner: usize, at: usize| (owner * 31 + at * 7 + round) as u8;
+            let whole = |me: usize, at: usize| if me == root { byte(at / part, at % part) } else { 0xee };
+            let (all, alone) = (DEST + 3, if in_place { DEST + 3 + (root * part) as u64 } else { SOURCE + 1 });
+            // A PE's own part, apart from the whole except at the root in place.
+            let own = |me: usize| if me == root { alone } else { SOURCE + 1 };
+            for me in 0..n {
+                pes.bytes(me, all - 3, n * part + 6).fill(0xee);
+                pes.bytes(me, own(me), part).fill(0xee);
+                let given: Vec<u8> = match number {
+                    GATHER => (0..part).map(|at| byte(me, at)).collect(),
+                    _ => (0..n * part).map(|at| whole(me, at)).collect(),
+                };
+                pes.bytes(me, if number == GATHER { own(me) } else { all }, given.len()).copy_from_slice(&given);
+            }
+            let every: Vec<usize> = (0..n).collect();
+            // As the host passes them: other memory in place of what is not used.
+            pes.call_number(&every, how, number, (DataType::U8, ReduceOp::Sum, part as u64), |me| match number {
+                GATHER if me == root => (own(me), all),
+                SCATTER if me == root => (all, own(me)),
+                _ => (own(me), own(me)),
+            });
+            for me in 0..n {
+                let what = format!("{number}, PE {me} of {n}, root {root}, {part} bytes, in place {in_place}, {how:?}");
+                assert_eq!(pes.reports[me], [0; 4], "{what}");
+                let gathered: Vec<u8> = (0..n * part).map(|at| whole(me, at)).collect();
+                assert_eq!(difference(pes.bytes(me, all, n * part), &gathered), None, "{what}");
+                let mine: Vec<u8> = (0..part).map(|at| byte(me, at)).collect();
+                assert_eq!(difference(pes.bytes(me, own(me), part), &mine), None, "{what}");
+                assert!(pes.bytes(me, all - 3, 3).iter().all(|&one| one == 0xee), "{what}: bytes before it");
+                assert!(pes.bytes(me, all + (n * part) as u64, 3).iter().all(|&one| one == 0xee), "{what}: after it");
             }
         }
     }
@@ -333,7 +393,7 @@ fn a_pe_that_does_not_arrive_is_named() {
 fn every_byte_has_a_block_and_a_slot() {
     for n in [2, 3, 8, 16] {
         let sizes = Sizes::of(n);
-        for collective in 0..6 {
+        for collective in 0..8 {
             for part in [1, 8, 4095, 4096, 1 << 20, (1 << 30) + 2] {
                 let call = StraightCall {
                     collective,

@@ -23,6 +23,8 @@ pub enum Collective {
     Broadcast(Memory, Memory, u32),
     AllGather(Memory, Memory),
     AllToAll(Memory, Memory),
+    Gather(Memory, Memory, u32),
+    Scatter(Memory, Memory, u32),
 }
 
 impl Collective {
@@ -37,6 +39,8 @@ impl Collective {
                 Collective::Broadcast(from, to, root) => all.broadcast(stream, from, to, root),
                 Collective::AllGather(from, to) => all.all_gather(stream, from, to),
                 Collective::AllToAll(from, to) => all.all_to_all(stream, from, to),
+                Collective::Gather(from, to, root) => all.gather(stream, from, to, root),
+                Collective::Scatter(from, to, root) => all.scatter(stream, from, to, root),
             }
         }?)
     }
@@ -54,6 +58,9 @@ impl Collective {
             Collective::Broadcast(from, to, root) => (Kind::Broadcast, (from, to), moves, root),
             Collective::AllGather(from, to) => (Kind::AllGather, (from, to), moves, 0),
             Collective::AllToAll(from, to) => (Kind::AllToAll, (from, to), moves, 0),
+            Collective::Gather(part, ..) | Collective::Scatter(_, part, _) => {
+                return all.is_prepared_in_parts(part.len);
+            }
         };
         all.is_prepared(&kind, buffers, typed, root)
     }
@@ -262,12 +269,6 @@ call! {
     }
 }
 
-/// The root's parts, one for each rank.
-fn parts(call: &Call, at: *const c_void) -> Result<impl Iterator<Item = (u32, Memory)> + use<>, Failure> {
-    let (all, bytes) = (call.memory(at, call.size())?, call.bytes);
-    Ok((0..call.size()).map(move |rank| (rank, Memory { at: all.at + u64::from(rank) * bytes, len: bytes })))
-}
-
 call! {
     fn ncclGather, ncclGatherConfig(
         from: *const c_void,
@@ -279,12 +280,10 @@ call! {
         stream: CudaStream,
     ) of comm {
         let call = Call::new(comm, ty, count)?;
-        let root = call.rank("the root", root)?;
-        let mut transfers = vec![Transfer::Send { to: root, memory: call.memory(from, 1)? }];
-        if call.communicator.rank == root {
-            transfers.extend(parts(&call, to)?.map(|(from, memory)| Transfer::Receive { from, memory }));
-        }
-        call.transfers(stream, transfers)
+        let (root, from) = (call.rank("the root", root)?, call.memory(from, 1)?);
+        // The output of the other ranks is not used.
+        let to = if call.communicator.rank == root { call.memory(to, call.size())? } else { from };
+        call.collective(stream, Collective::Gather(from, to, root))
     }
 }
 
@@ -299,11 +298,9 @@ call! {
         stream: CudaStream,
     ) of comm {
         let call = Call::new(comm, ty, count)?;
-        let root = call.rank("the root", root)?;
-        let mut transfers = vec![Transfer::Receive { from: root, memory: call.memory(to, 1)? }];
-        if call.communicator.rank == root {
-            transfers.extend(parts(&call, from)?.map(|(to, memory)| Transfer::Send { to, memory }));
-        }
-        call.transfers(stream, transfers)
+        let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
+        // The input of the other ranks is not used.
+        let from = if call.communicator.rank == root { call.memory(from, call.size())? } else { to };
+        call.collective(stream, Collective::Scatter(from, to, root))
     }
 }

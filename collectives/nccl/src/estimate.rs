@@ -41,6 +41,10 @@ fn bytes(work: &Work, rank: u32, n: u32) -> f64 {
                 0.0
             }
         }
+        Work::Collective(Collective::Gather(part, _, root) | Collective::Scatter(_, part, root)) => {
+            let parts = if *root == rank { n - 1 } else { 1 };
+            f64::from(parts) * part.len as f64
+        }
         Work::Transfers(_, transfers) => {
             let (mut sent, mut received) = (0u64, 0u64);
             for transfer in transfers {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use symrail::Pe;
 use symrail::gpu::GpuDevice;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Module, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::{Alarm, Semaphore};
 use symrail::rounds::Report;
 use symrail_core::layout::{bytes, words};
@@ -12,21 +12,26 @@ use symrail_core::layout::{bytes, words};
 use super::abort::AbortHandle;
 use super::encode::Reached;
 use super::layout::{
-    self, EXCHANGE_BLOCKS, EXCHANGE_TRANSFERS, ExchangeCall, LANE_SLOTS as SLOTS, Lane, SIZE_SHIFT, SIZES, SLOT_HEAD,
+    self, EXCHANGE_BLOCKS, EXCHANGE_ROWS, EXCHANGE_TRANSFERS, ExchangeCall, ExchangeFew, ExchangeHead, ExchangeRow,
+    FEW_ROWS, FEW_TRANSFERS, IN_PACKETS, LANE_SLOTS as SLOTS, ROW_OWN, ROW_RECEIVES, Rank, SIZE_SHIFT, SIZES,
+    SLOT_HEAD,
 };
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
 use crate::error::{Error, Result};
-use crate::members::Members;
 use crate::transfer::{Row, Transfer, arrange};
 
-const THREADS: u32 = 512;
+const THREADS: u64 = 512;
 /// Lanes to all PEs together; each PE has at least one and at most [`MOST_LANES`].
 const ALL_LANES: u64 = 64;
 const MOST_LANES: u64 = 32;
 /// Bytes of all slots together, if each has [`SLOT`].
 const ALL_SLOTS: u64 = 16 << 20;
 const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
+/// The number of chunks of a lane's share, if that gives chunks of at least this many bytes: each chunk needs a signal,
+/// which takes as long as some KiB of data.
+const CHUNKS: u64 = 4;
+const LEAST_CHUNK: u64 = 16 << 10;
 /// Bytes of a PE's transfer to itself for each block that copies it, and the most of these blocks.
 const OWN_SHARE: u64 = 64 << 10;
 const MOST_OWN_BLOCKS: u64 = 32;
@@ -42,9 +47,40 @@ fn slot_of(n: u64) -> u64 {
     1 << bytes.ilog2()
 }
 
-/// Bytes of a slot's packets: they carry a sixteenth of its bytes.
+/// Bytes that a slot's packets carry.
+fn carried_of(n: u64) -> u64 {
+    slot_of(n) / 16
+}
+
+/// Bytes of a slot's packets, one of which has the transfer's size.
 fn packets_of(n: u64) -> u64 {
-    slot_of(n) / 8
+    2 * carried_of(n) + 16
+}
+
+/// How a transfer among `n` PEs is divided, equally at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Way {
+    lanes: u64,
+    /// The bytes of a slot that it uses.
+    chunk: u64,
+    packets: bool,
+}
+
+impl Way {
+    fn of(n: u64, bytes: u64) -> Way {
+        let (most, carried) = (lanes_of(n), carried_of(n));
+        if bytes <= most * carried {
+            return Way { lanes: bytes.div_ceil(carried).max(1), chunk: carried, packets: true };
+        }
+        let share = bytes.div_ceil(most).next_multiple_of(16);
+        let chunk = (share / CHUNKS).max(LEAST_CHUNK).next_multiple_of(16).min(share).min(slot_of(n));
+        Way { lanes: bytes.div_ceil(chunk).min(most), chunk, packets: false }
+    }
+
+    /// The word of [`layout::Transfer`].
+    fn word(self) -> u64 {
+        self.chunk | self.lanes << 32 | if self.packets { IN_PACKETS } else { 0 }
+    }
 }
 
 /// The distance of slots.
@@ -57,7 +93,7 @@ fn stride_of(n: u64) -> u64 {
 pub struct Places {
     /// This PE's rank.
     pub me: u32,
-    /// The kernels' parameters and counters, of [`Places::image_bytes`].
+    /// The ranks and counters of kernels, of [`Places::image_bytes`].
     pub image: u64,
     /// Symmetric words, of [`Places::word_bytes`].
     pub words: u64,
@@ -75,7 +111,7 @@ impl Places {
     /// Bytes of the image among `n` PEs.
     #[must_use]
     pub fn image_bytes(n: u64) -> u64 {
-        size_of::<layout::Exchange>() as u64 + 2 * n * lanes_of(n) * (size_of::<Lane>() as u64 + 8)
+        n * size_of::<Rank>() as u64 + 2 * n * lanes_of(n) * 8
     }
 
     /// Bytes of the symmetric words among `n` PEs: one word for giving up, and for each lane one for full slots and one
@@ -98,60 +134,81 @@ impl Places {
         [vec![0; 1 + all], vec![SLOTS; all]].concat()
     }
 
-    /// The image: the head, the lanes, and the awaited count of each.
+    /// The image: the ranks, and the awaited count of each lane.
     #[must_use]
     pub fn image(&self) -> Vec<u64> {
-        let n = self.pes.len() as u64;
-        let lanes_at = self.image + size_of::<layout::Exchange>() as u64;
-        let alarm = Alarm { report: self.report, stop: self.words };
-        let (lanes_of_row, slot_bytes, packet_bytes) = (lanes_of(n), slot_of(n), packets_of(n));
-        let head = layout::Exchange { alarm, lanes: lanes_at, lanes_of_row, slot_bytes, packet_bytes, ranks: n };
-        let lanes = self.lanes(lanes_at);
-        [words(&[head]), words(&lanes), vec![0; lanes.len()]].concat()
+        let rank = |to: &Reached| {
+            let distance = to.distance.filter(|_| to.atomics);
+            Rank { pe: to.pe.into(), distance: distance.unwrap_or(0), mapped: distance.is_some().into() }
+        };
+        let ranks: Vec<Rank> = self.pes.iter().map(rank).collect();
+        let counts = 2 * self.pes.len() * lanes_of(self.pes.len() as u64) as usize;
+        [words(&ranks), vec![0; counts]].concat()
     }
 
-    /// The lanes at an address, which the awaited counts follow.
-    fn lanes(&self, at: u64) -> Vec<Lane> {
+    /// What all rows of a launch share.
+    fn head(&self, rows: usize) -> ExchangeHead {
         let n = self.pes.len() as u64;
-        let lanes = lanes_of(n);
-        let all = n * lanes;
-        let expected = at + 2 * all * size_of::<Lane>() as u64;
-        let lane_of = |rank: u32, lane: u64| u64::from(rank) * lanes + lane;
-        let full = |rank, lane| self.words + 8 * (1 + lane_of(rank, lane));
-        let empty = |rank, lane| full(rank, lane) + 8 * all;
-        let slots = |base: u64, rank, lane| base + lane_of(rank, lane) * SLOTS * stride_of(n);
-        let mut list = Vec::new();
-        for (rank, to) in (0..).zip(&self.pes) {
-            for receives in [false, true] {
-                for lane in 0..lanes {
-                    let (arrived, there) = match receives {
-                        true => (full(rank, lane), empty(self.me, lane)),
-                        false => (empty(rank, lane), full(self.me, lane)),
-                    };
-                    let signals = to.distance.filter(|_| to.atomics).map_or(0, |distance| there.wrapping_add(distance));
-                    let there_too = slots(self.inbox, self.me, lane);
-                    let (at, mapped) = match receives {
-                        true => (slots(self.inbox, rank, lane), 0),
-                        false => (there_too, to.distance.map_or(0, |distance| there_too.wrapping_add(distance))),
-                    };
-                    let waited = expected + 8 * ((2 * u64::from(rank) + u64::from(receives)) * lanes + lane);
-                    let own = slots(self.outgoing, rank, lane);
-                    let pe = to.pe.into();
-                    let semaphore = Semaphore { arrived, expected: waited, there, mapped: signals, pe };
-                    list.push(Lane { semaphore, slots: at, mapped, outgoing: own });
-                }
-            }
+        ExchangeHead {
+            alarm: Alarm { report: self.report, stop: self.words },
+            ranks: self.image,
+            n_ranks: n,
+            slot_bytes: slot_of(n),
+            packet_bytes: packets_of(n),
+            rows: rows as u64,
         }
-        list
+    }
+
+    /// A row, by the words and slots of its first lane.
+    fn row(&self, row: Row, work: u64) -> Result<ExchangeRow> {
+        let n = self.pes.len() as u64;
+        let (rank, lanes) = (u64::from(row.peer), lanes_of(n));
+        let to = self.pes.get(row.peer as usize);
+        let to = to.ok_or_else(|| Error::Call(format!("a transfer with PE {} of {n}", row.peer)))?;
+        let expected = self.image + n * size_of::<Rank>() as u64;
+        let full = |rank: u64| self.words + 8 * (1 + rank * lanes);
+        let empty = |rank: u64| full(rank) + 8 * n * lanes;
+        let slots = |base: u64, rank: u64| base + rank * lanes * SLOTS * stride_of(n);
+        let me = u64::from(self.me);
+        let (arrived, there) = match row.receives {
+            true => (full(rank), empty(me)),
+            false => (empty(rank), full(me)),
+        };
+        let signals = to.distance.filter(|_| to.atomics).map_or(0, |distance| there.wrapping_add(distance));
+        let there_too = slots(self.inbox, me);
+        let (at, mapped, bit) = match row.receives {
+            true => (slots(self.inbox, rank), 0, ROW_RECEIVES),
+            false => (there_too, to.distance.map_or(0, |distance| there_too.wrapping_add(distance)), 0),
+        };
+        let waited = expected + 8 * (2 * rank + u64::from(row.receives)) * lanes;
+        let semaphore = Semaphore { arrived, expected: waited, there, mapped: signals, pe: to.pe.into() };
+        Ok(ExchangeRow { semaphore, slots: at, mapped, outgoing: slots(self.outgoing, rank), work: work | bit })
     }
 }
 
 /// The memory of sends and receives between this PE and all other members.
 pub(super) struct Exchange {
-    image: DeviceBuffer,
+    places: Places,
     report: Arc<PinnedBuffer>,
-    members: Members,
     device: GpuDevice,
+    /// Kept as long as kernels may use it.
+    _image: DeviceBuffer,
+}
+
+/// The kernels.
+pub(super) struct Kernels {
+    any: Kernel,
+    few: Kernel,
+}
+
+impl Kernels {
+    /// Takes them from their module.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(module: &Arc<Module>) -> Result<Kernels> {
+        Ok(Kernels { any: module.kernel("exchange")?, few: module.kernel("exchange_few")? })
+    }
 }
 
 impl Exchange {
@@ -179,7 +236,7 @@ impl Exchange {
         let of_empty = DevicePtr::new(words + 8 * before as u64);
         // SAFETY: words of this PE, which no other PE writes before this PE has sent.
         unsafe { device.gpu().write(of_empty, &bytes(&first[before..])) }?;
-        Ok(Exchange { device: device.clone(), members, image, report })
+        Ok(Exchange { places, device: device.clone(), report, _image: image })
     }
 
     /// Puts transfers on a stream.
@@ -189,14 +246,15 @@ impl Exchange {
     ///
     /// # Safety
     /// The memory stays valid and unchanged by others until the stream has passed the transfers.
-    pub unsafe fn run(&self, stream: &Stream, kernel: &Kernel, launches: &Launches) -> Result<()> {
+    pub unsafe fn run(&self, stream: &Stream, kernels: &Kernels, launches: &Launches) -> Result<()> {
         for &(from, to) in &launches.own {
             // SAFETY: the caller's promise.
             unsafe { stream.copy(DevicePtr::new(to.at), DevicePtr::new(from.at), from.len) }?;
         }
-        for (call, blocks) in &launches.calls {
+        for launch in &launches.calls {
+            let kernel = if launch.few { &kernels.few } else { &kernels.any };
             // SAFETY: the kernel's argument; the memory is the caller's promise.
-            unsafe { stream.launch_struct(kernel, Shape { blocks: *blocks, threads: THREADS }, call) }?;
+            unsafe { stream.launch_struct(kernel, launch.shape, &launch.argument) }?;
         }
         Ok(())
     }
@@ -206,7 +264,7 @@ impl Exchange {
     /// # Errors
     /// As for [`launches`].
     pub fn launches(&self, transfers: &[Transfer<Memory>]) -> Result<Launches> {
-        launches(self.image.at().get(), self.members.me(), self.members.n(), transfers)
+        launches(&self.places, transfers)
     }
 
     /// Fails if a transfer has failed so far.
@@ -237,74 +295,114 @@ fn error_of(report: &Report, me: Pe, seconds: u64) -> Error {
 pub struct Launches {
     /// Transfers of the PE to itself, from and to, that no launch performs.
     pub own: Vec<(Memory, Memory)>,
-    /// The argument of each launch, and its blocks.
-    pub calls: Vec<(Vec<u64>, u32)>,
+    /// The launches.
+    pub calls: Vec<Launch>,
 }
 
-/// The launches of rank `me` of `n` for some transfers.
+/// A launch.
+#[derive(Debug)]
+pub struct Launch {
+    /// The kernel's argument.
+    pub argument: Vec<u64>,
+    /// Its blocks and threads.
+    pub shape: Shape,
+    /// Whether the argument is that of a small launch.
+    pub few: bool,
+}
+
+/// The launches for some transfers.
 ///
 /// # Errors
 /// There is no such PE, or sends to itself and receives from itself do not match.
-pub fn launches(image: u64, me: u32, n: u32, transfers: &[Transfer<Memory>]) -> Result<Launches> {
-    let arranged = arrange(me, n, transfers, |memory| memory.len)?;
+pub fn launches(places: &Places, transfers: &[Transfer<Memory>]) -> Result<Launches> {
+    let arranged = arrange(places.me, places.pes.len() as u32, transfers, |memory| memory.len)?;
     let (mut calls, mut left, mut own) = (Vec::new(), &arranged.others[..], arranged.own);
     while !left.is_empty() {
-        let (call, blocks, taken) = encode(image, n.into(), left, &mut own);
-        calls.push((call, blocks));
+        let (launch, taken) = encode(places, left, &mut own)?;
+        calls.push(launch);
         left = &left[taken..];
     }
     Ok(Launches { own, calls })
 }
 
-/// The argument of one launch, its blocks, and the number of transfers in it. Takes transfers of the PE to itself from
-/// `own` as far as there are blocks: a copy before the kernel would delay it.
-fn encode(image: u64, n: u64, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> (Vec<u64>, u32, usize) {
-    let lanes_for = |memory: &Memory| memory.len.div_ceil(slot_of(n)).clamp(1, lanes_of(n));
-    // The rows of this launch, with their transfers.
-    let mut rows: Vec<(Row, Vec<Memory>)> = Vec::new();
-    let (mut blocks, mut taken) = (0, 0);
+/// A launch of the first transfers, and their number. Takes transfers of the PE to itself from `own` as far as there are
+/// blocks: a copy before the kernel would delay it.
+fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> Result<(Launch, usize)> {
+    let n = places.pes.len() as u64;
+    let way = |memory: &Memory| Way::of(n, memory.len);
+    // The rows of this launch, with their lanes and transfers.
+    let mut of_rows: Vec<(Row, u64, Vec<Memory>)> = Vec::new();
+    let (mut blocks, mut taken, mut packets) = (0, 0, 0);
     for &(row, memory) in transfers.iter().take(EXCHANGE_TRANSFERS) {
-        let known = rows.iter().position(|(known, _)| *known == row);
-        let before = known.and_then(|i| rows[i].1.iter().map(lanes_for).max()).unwrap_or(0);
-        let more = lanes_for(&memory).saturating_sub(before);
-        if blocks + more > EXCHANGE_BLOCKS as u64 {
+        let Way { lanes, chunk, packets: in_packets } = way(&memory);
+        let known = of_rows.iter().position(|(known, ..)| *known == row);
+        let before = known.map_or(0, |i| of_rows[i].1);
+        let more = lanes.saturating_sub(before);
+        if blocks + more > EXCHANGE_BLOCKS as u64 || known.is_none() && of_rows.len() == EXCHANGE_ROWS {
             break;
         }
         blocks += more;
         taken += 1;
+        // Threads for everything that is not packets.
+        packets = packets.max(if in_packets { chunk.min(memory.len).div_ceil(8) } else { THREADS });
         match known {
-            Some(i) => rows[i].1.push(memory),
-            None => rows.push((row, vec![memory])),
+            Some(i) => {
+                of_rows[i].1 += more;
+                of_rows[i].2.push(memory);
+            }
+            None => of_rows.push((row, more, vec![memory])),
         }
     }
-    let none = layout::Transfer { at: 0, bytes: 0, row: 0 };
-    let mut call =
-        ExchangeCall { exchange: image, blocks: [0; EXCHANGE_BLOCKS], transfers: [none; EXCHANGE_TRANSFERS] };
-    let (mut work, mut list) = (Vec::new(), Vec::new());
-    for (row, of_row) in rows {
-        let (first, count) = (list.len() as u64, of_row.len() as u64);
-        let most = of_row.iter().map(lanes_for).max().unwrap_or(0);
-        work.extend((0..most).map(|lane| first | count << 16 | lane << 32));
-        let number = 2 * u64::from(row.peer) + u64::from(row.receives);
-        list.extend(of_row.iter().map(|memory| layout::Transfer { at: memory.at, bytes: memory.len, row: number }));
+    let (mut rows, mut list, mut blocks) = (Vec::new(), Vec::new(), 0);
+    let work = |first_block: u64, blocks: u64, first: usize, count: usize| {
+        first_block | blocks << 16 | (first as u64) << 32 | (count as u64) << 48
+    };
+    let transfer = |memory: &Memory| layout::Transfer { at: memory.at, bytes: memory.len, way: way(memory).word() };
+    for (row, lanes, of_row) in of_rows {
+        rows.push(places.row(row, work(blocks, lanes, list.len(), of_row.len()))?);
+        list.extend(of_row.iter().map(transfer));
+        blocks += lanes;
     }
     while let Some(&(from, to)) = own.last() {
-        let free = (EXCHANGE_BLOCKS - work.len()) as u64;
-        if free == 0 || list.len() + 2 > EXCHANGE_TRANSFERS {
+        let free = EXCHANGE_BLOCKS as u64 - blocks;
+        if free == 0 || list.len() + 2 > EXCHANGE_TRANSFERS || rows.len() == EXCHANGE_ROWS {
             break;
         }
         let shares = from.len.div_ceil(OWN_SHARE).clamp(1, MOST_OWN_BLOCKS).min(free);
-        let first = list.len() as u64;
-        work.extend((0..shares).map(|share| 1 << 63 | shares << 48 | share << 32 | first));
-        list.extend([from, to].map(|memory| layout::Transfer { at: memory.at, bytes: memory.len, row: 0 }));
+        rows.push(ExchangeRow { work: ROW_OWN | work(blocks, shares, list.len(), 2), ..NO_ROW });
+        list.extend([from, to].iter().map(transfer));
+        packets = packets.max(from.len.div_ceil(16));
+        blocks += shares;
         own.pop();
     }
-    call.blocks[..work.len()].copy_from_slice(&work);
-    call.transfers[..list.len()].copy_from_slice(&list);
-    (words(&[call]), work.len() as u32, taken)
+    let few = rows.len() <= FEW_ROWS && list.len() <= FEW_TRANSFERS;
+    let head = places.head(rows.len());
+    let none = layout::Transfer { at: 0, bytes: 0, way: 0 };
+    let argument = if few {
+        let mut call = ExchangeFew { head, rows: [NO_ROW; FEW_ROWS], transfers: [none; FEW_TRANSFERS] };
+        call.rows[..rows.len()].copy_from_slice(&rows);
+        call.transfers[..list.len()].copy_from_slice(&list);
+        words(&[call])
+    } else {
+        let mut call = ExchangeCall { head, rows: [NO_ROW; EXCHANGE_ROWS], transfers: [none; EXCHANGE_TRANSFERS] };
+        call.rows[..rows.len()].copy_from_slice(&rows);
+        call.transfers[..list.len()].copy_from_slice(&list);
+        words(&[call])
+    };
+    let threads = packets.next_multiple_of(32).clamp(32, THREADS);
+    Ok((Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, few }, taken))
 }
 
+const NO_ROW: ExchangeRow = ExchangeRow {
+    semaphore: Semaphore { arrived: 0, expected: 0, there: 0, mapped: 0, pe: 0 },
+    slots: 0,
+    mapped: 0,
+    outgoing: 0,
+    work: 0,
+};
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -332,17 +430,35 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_divide_a_transfer_into_whole_lanes_and_chunks() {
+        for n in [2, 3, 8, 33, 512] {
+            for bytes in [0, 1, 4096, 4097, 131_072, 131_073, 1 << 20, (1 << 20) + 1, 200 << 20] {
+                let way = Way::of(n, bytes);
+                assert!((1..=lanes_of(n)).contains(&way.lanes) && way.chunk.is_multiple_of(16), "{n} {bytes} {way:?}");
+                assert!(way.chunk <= slot_of(n) && (way.lanes - 1) * way.chunk <= bytes, "{n} {bytes} {way:?}");
+                assert!(!way.packets || way.lanes * way.chunk >= bytes && 2 * way.chunk + 16 == packets_of(n));
+            }
+        }
+        let way = |bytes| Way::of(2, bytes);
+        assert_eq!(way(8), Way { lanes: 1, chunk: 4096, packets: true });
+        assert_eq!(way(128 << 10), Way { lanes: 32, chunk: 4096, packets: true });
+        assert_eq!(way(1 << 20), Way { lanes: 32, chunk: 16 << 10, packets: false });
+    }
+
+    #[test]
     fn lanes_lie_by_ranks_and_name_pes() {
         let (n, inbox) = (2, 1 << 30);
         // A team: its first rank is PE 7.
         let pes: Vec<_> = [7, 3].map(|pe| Reached { pe, distance: None, atomics: false }).into();
         let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes };
-        let rows = 2 * n * lanes_of(n);
-        for (i, lane) in places.lanes(0).iter().enumerate() {
-            let second = i as u64 >= rows / 2;
-            assert_eq!(lane.semaphore.pe, if second { 3 } else { 7 });
-            assert!((inbox..inbox + Places::slot_bytes(n)).contains(&lane.slots), "lane {i}");
-            assert!((1 << 20..(1 << 20) + Places::word_bytes(n)).contains(&lane.semaphore.arrived), "lane {i}");
+        for (peer, receives) in [(0, false), (0, true), (1, false), (1, true)] {
+            let row = places.row(Row { peer, receives }, 0).unwrap();
+            assert_eq!(row.semaphore.pe, if peer == 1 { 3 } else { 7 });
+            let (slots, words) = (lanes_of(n) * SLOTS * stride_of(n), 8 * lanes_of(n));
+            assert!((inbox..=inbox + Places::slot_bytes(n) - slots).contains(&row.slots));
+            let all = 1 << 20..=(1 << 20) + Places::word_bytes(n) - words;
+            assert!(all.contains(&row.semaphore.arrived) && all.contains(&row.semaphore.there));
+            assert!((size_of::<Rank>() as u64 * n..=Places::image_bytes(n) - words).contains(&row.semaphore.expected));
         }
     }
 }

@@ -48,9 +48,17 @@ symrail_core::layouts! {
         /// that size.
         pub SIZES "SYMRAIL_GIVEN_UP_SIZES": u64 = 4;
         pub SIZE_SHIFT "SYMRAIL_GIVEN_UP_SIZE_SHIFT": u32 = 8;
-        /// Limits of one launch of sends and receives.
+        /// Limits of one launch of sends and receives, and of a small one.
         pub EXCHANGE_BLOCKS "SYMRAIL_MOST_BLOCKS": usize = 128;
-        pub EXCHANGE_TRANSFERS "SYMRAIL_MOST_TRANSFERS": usize = 120;
+        pub EXCHANGE_ROWS "SYMRAIL_MOST_ROWS": usize = 31;
+        pub EXCHANGE_TRANSFERS "SYMRAIL_MOST_TRANSFERS": usize = 72;
+        pub FEW_ROWS "SYMRAIL_FEW_ROWS": usize = 4;
+        pub FEW_TRANSFERS "SYMRAIL_FEW_TRANSFERS": usize = 6;
+        /// Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next.
+        pub ROW_RECEIVES "SYMRAIL_ROW_RECEIVES": u64 = 1 << 62;
+        pub ROW_OWN "SYMRAIL_ROW_OWN": u64 = 1 << 63;
+        /// A bit of a transfer's way: it is packets, if its sender can store to its receiver's memory.
+        pub IN_PACKETS "SYMRAIL_TRANSFER_PACKETS": u64 = 1 << 63;
 
         /// Limits of calls without a plan, and the slots of one of their rings.
         pub STRAIGHT_RANKS "SYMRAIL_STRAIGHT_RANKS": usize = 16;
@@ -64,9 +72,15 @@ symrail_core::layouts! {
         pub ALL_TO_ALL "SYMRAIL_ALL_TO_ALL": u64 = 3;
         pub BROADCAST "SYMRAIL_BROADCAST": u64 = 4;
         pub REDUCE_TO "SYMRAIL_REDUCE_TO": u64 = 5;
+        pub GATHER "SYMRAIL_GATHER": u64 = 6;
+        pub SCATTER "SYMRAIL_SCATTER": u64 = 7;
         /// Flags beside a reduction: elements are rounded after every step of it; the result is an average.
         pub ROUNDED "SYMRAIL_STRAIGHT_ROUNDED": u64 = 0x100;
         pub AVERAGE "SYMRAIL_STRAIGHT_AVERAGE": u64 = 0x200;
+        /// The output of an RMS norm: its elements; or FP8 with a scale that is given, or with one for each group.
+        pub NORM_PLAIN "SYMRAIL_NORM_PLAIN": u64 = 0;
+        pub NORM_BY_TENSOR "SYMRAIL_NORM_BY_TENSOR": u64 = 1;
+        pub NORM_BY_GROUPS "SYMRAIL_NORM_BY_GROUPS": u64 = 2;
     }
     structs {
         /// Chunks of a buffer of a rank.
@@ -143,8 +157,9 @@ symrail_core::layouts! {
             begun: u64 as "symrail_u64*",
             ended: u64 as "symrail_u64*",
         }
-        /// One direction between two PEs; several lanes share a large transfer.
-        pub Lane "symrail_lane" {
+        /// One direction between two PEs, and the part of a launch in it. Several lanes share a large transfer: each
+        /// has a block, and words and slots behind those of the lane before.
+        pub ExchangeRow "symrail_exchange_row" {
             /// A sender waits for empty slots, a receiver for full ones; each signals the other.
             semaphore: Semaphore as "symrail_semaphore",
             /// The receiver's slots: the symmetric address, and the address for this device, or 0 if it cannot access
@@ -153,34 +168,39 @@ symrail_core::layouts! {
             mapped: u64,
             /// A sender's own symmetric copy of the slots, from which the proxy puts.
             outgoing: u64,
+            /// The first block, the number of blocks, the first transfer: 16 bits each; the number of transfers, 12
+            /// bits; and bits.
+            work: u64,
         }
-        /// The memory of sends and receives.
-        pub Exchange "symrail_exchange" {
+        /// What all rows of a launch share.
+        pub ExchangeHead "symrail_exchange_head" {
             alarm: Alarm,
-            /// Two rows of lanes for each PE: to send, and to receive.
-            lanes: u64 as "const symrail_lane*",
-            lanes_of_row: u64,
+            ranks: u64 as "const symrail_rank*",
+            n_ranks: u64,
             slot_bytes: u64,
             /// Bytes behind each slot for a small transfer as packets, the first of which has its size.
             packet_bytes: u64,
-            ranks: u64,
+            rows: u64,
         }
         /// A send or a receive.
         pub Transfer "symrail_transfer" {
             at: u64,
             bytes: u64,
-            /// Twice the PE, plus one to receive from it.
-            row: u64,
+            /// The bytes of a slot that it uses, 32 bits; its lanes, 16 bits; and a bit.
+            way: u64,
         }
-        /// A launch of sends and receives. Each block performs some transfers of one row, one after the other, on one
+        /// A launch of sends and receives. Each block performs the transfers of one row, one after the other, on one
         /// lane.
         pub ExchangeCall "symrail_exchange_call" {
-            exchange: u64 as "const symrail_exchange*",
-            /// The first transfer, their number, and the lane: 16 bits each.
-            /// The highest bit marks a copy of the PE's own, from the first transfer to the next: the share instead of
-            /// the lane, and the number of shares above it.
-            blocks: [u64; EXCHANGE_BLOCKS],
+            head: ExchangeHead,
+            rows: [ExchangeRow; EXCHANGE_ROWS],
             transfers: [Transfer; EXCHANGE_TRANSFERS],
+        }
+        /// A small one.
+        pub ExchangeFew "symrail_exchange_few" {
+            head: ExchangeHead,
+            rows: [ExchangeRow; FEW_ROWS],
+            transfers: [Transfer; FEW_TRANSFERS],
         }
         /// A rank: the distance of its memory from this PE's, and its PE.
         pub StraightRank "symrail_straight_rank" {
@@ -217,6 +237,25 @@ symrail_core::layouts! {
             /// read it; and the number of each block's next slot.
             words: u64,
             ranks: [StraightRank; STRAIGHT_RANKS],
+        }
+        /// An all-reduce of rows with a residual, whose output is their RMS norm.
+        pub Norm "symrail_norm" {
+            straight: Straight,
+            /// The residual or 0, its sum with the rows, and the weight of each element of a row.
+            residual: u64,
+            sum: u64,
+            weight: u64,
+            rows: u64,
+            hidden: u64,
+            /// The bits of a float.
+            epsilon: u64,
+            /// How the output is scaled, and the scale or the scales' place.
+            scaled: u64,
+            scales: u64,
+            /// Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
+            /// bytes.
+            rows_of_chunk: u64,
+            is_aligned: u64,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`stage`] | buffers anywhere in the GPU's memory |
 //! | [`exchange`] | sends and receives |
 //! | [`straight`] | all-reduces, all-gathers, reduce-scatters and all-to-alls without a plan |
+//! | [`normed`] | all-reduces with a residual and an RMS norm |
 //! | `memory` | symmetric memory for all of these |
 //! | `abort` | ending the waits of kernels |
 //! | [`encode`] | a plan in the kernels' format |
@@ -29,6 +30,7 @@ pub mod encode;
 pub mod exchange;
 mod layout;
 mod memory;
+pub mod normed;
 mod plan;
 pub mod program;
 pub mod stage;

@@ -16,6 +16,8 @@ pub(super) enum Which {
     Executor(DataType),
     /// Sends and receives.
     Exchange,
+    /// All-reduces with an RMS norm, of elements of a type.
+    Normed(DataType),
 }
 
 /// Loads a program for a GPU.
@@ -25,15 +27,19 @@ pub(super) enum Which {
 pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
     Ok(match which {
         Which::Executor(ty) => device.load(nvrtc, &program(&source(ty)?))?,
+        Which::Normed(ty) => device.load(nvrtc, &normed(&normed_source(ty)?))?,
         Which::Exchange => device.load(nvrtc, &exchange())?,
     })
 }
 
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 10] = [
+const HEADERS: [(&std::ffi::CStr, &str); 13] = [
     (c"layout.cuh", include_str!("../../cu/layout.cuh")),
     (c"elements.cuh", include_str!("../../cu/elements.cuh")),
     (c"roles.cuh", include_str!("../../cu/roles.cuh")),
+    (c"lanes.cuh", include_str!("../../cu/lanes.cuh")),
+    (c"normed.cuh", include_str!("../../cu/normed.cuh")),
+    (c"wide.cuh", include_str!("../../cu/wide.cuh")),
     (c"straight.cuh", include_str!("../../cu/straight.cuh")),
     (c"packets.cuh", include_str!("../../cu/packets.cuh")),
     (c"pushed.cuh", include_str!("../../cu/pushed.cuh")),
@@ -48,7 +54,20 @@ const HEADERS: [(&std::ffi::CStr, &str); 10] = [
 /// # Errors
 /// The type is another one.
 pub fn source(ty: DataType) -> Result<String> {
-    let number = match ty {
+    Ok(format!("#define SYMRAIL_NUMBER symrail_{}\n{}", number(ty)?, include_str!("../../cu/executor.cu")))
+}
+
+/// The source of all-reduces with an RMS norm.
+///
+/// # Errors
+/// As for [`source`].
+pub fn normed_source(ty: DataType) -> Result<String> {
+    Ok(format!("#define SYMRAIL_NUMBER symrail_{}\n{}", number(ty)?, include_str!("../../cu/normed.cu")))
+}
+
+/// A type's name in kernels.
+fn number(ty: DataType) -> Result<&'static str> {
+    Ok(match ty {
         DataType::I8 => "i8",
         DataType::U8 => "u8",
         DataType::I32 => "i32",
@@ -65,14 +84,19 @@ pub fn source(ty: DataType) -> Result<String> {
         DataType::Bool | DataType::I16 | DataType::U16 | DataType::C64 | DataType::C128 => {
             return Err(Error::Call(format!("there are no kernels for elements of {ty}")));
         }
-    };
-    Ok(format!("#define SYMRAIL_NUMBER symrail_{number}\n{}", include_str!("../../cu/executor.cu")))
+    })
 }
 
 /// The program of a [`source`].
 #[must_use]
 pub fn program(source: &str) -> Program<'_> {
     Program::new("executor.cu", source).with_headers(&HEADERS)
+}
+
+/// The program of a [`normed_source`].
+#[must_use]
+pub fn normed(source: &str) -> Program<'_> {
+    Program::new("normed.cu", source).with_headers(&HEADERS)
 }
 
 /// The program of sends and receives.

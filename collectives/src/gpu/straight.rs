@@ -1,6 +1,6 @@
-//! All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts and reductions to one rank of PEs that access one
-//! another's memory, by kernels without a plan (`cu/straight.cuh`): small messages in packets, all others through slots
-//! in the receivers' heaps. Buffers may be any memory of the GPU.
+//! All-reduces, all-gathers, reduce-scatters, all-to-alls, broadcasts, reductions to one rank, gathers and scatters of PEs
+//! that access one another's memory, by kernels without a plan (`cu/straight.cuh`): small messages in packets, all others
+//! through slots in the receivers' heaps. Buffers may be any memory of the GPU.
 
 use std::sync::Arc;
 
@@ -18,10 +18,16 @@ use super::layout::{
 };
 pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
 use super::memory::SymmetricMemory;
+use super::normed::RmsNorm;
 use super::plan::{Memory, reached};
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, ReduceOp};
 use crate::plan::Collective;
+
+/// The number of a gather in kernels: no plan has it.
+pub const GATHER: u64 = layout::GATHER;
+/// The number of a scatter in kernels: no plan has it.
+pub const SCATTER: u64 = layout::SCATTER;
 
 const RINGS: u64 = 2;
 /// Threads of a block.
@@ -197,13 +203,17 @@ impl StraightCall {
     /// The kernel's argument, `symrail_straight`.
     #[must_use]
     pub fn argument(&self, at: &Addresses, sizes: &Sizes, me: u64, blocks: u64, chunk: u64) -> Vec<u64> {
+        words(&[self.layout(at, sizes, me, blocks, chunk)])
+    }
+
+    pub(super) fn layout(&self, at: &Addresses, sizes: &Sizes, me: u64, blocks: u64, chunk: u64) -> layout::Straight {
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
         let flags = flag(self.accumulate == Accumulate::Own, ROUNDED) | flag(self.average, AVERAGE);
         let mut ranks = [StraightRank { distance: 0, pe: 0 }; MOST_RANKS];
         for (rank, to) in ranks.iter_mut().zip(&at.ranks) {
             *rank = StraightRank { distance: to.distance.unwrap_or(0), pe: to.pe.into() };
         }
-        words(&[layout::Straight {
+        layout::Straight {
             alarm: Alarm { report: at.report, stop: at.stop },
             me,
             n: sizes.n,
@@ -222,7 +232,7 @@ impl StraightCall {
             chunk,
             words: at.words,
             ranks,
-        }])
+        }
     }
 }
 
@@ -288,30 +298,30 @@ impl Straight {
         Ok(())
     }
 
-    /// Launches a call.
-    ///
-    /// # Safety
-    /// The memory stays valid and unchanged by others until the stream has passed the call.
+    /// Refuses buffers of a collective that have other sizes than its parts of `part` bytes.
     ///
     /// # Errors
-    /// The buffers have other sizes, or the driver reports an error.
-    pub unsafe fn launch(
-        &self,
-        stream: &Stream,
-        kernel: &Kernel,
-        way: Way,
-        (input, output): (Memory, Memory),
-        collective: &Collective,
-        call: &StraightCall,
-    ) -> Result<()> {
+    /// They have.
+    pub fn check_sizes(&self, collective: &Collective, (input, output): (Memory, Memory), part: u64) -> Result<()> {
         let Some((inputs, outputs)) = parts(collective, self.sizes.n) else {
             return Err(Error::Call(format!("{collective} needs a plan")));
         };
         for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
-            if let Some(why) = memory.other_than(parts, call.part) {
+            if let Some(why) = memory.other_than(parts, part) {
                 return Err(Error::Call(format!("the {what} {why}")));
             }
         }
+        Ok(())
+    }
+
+    /// Launches a call.
+    ///
+    /// # Safety
+    /// The memory has the call's sizes, and stays valid and unchanged by others until the stream has passed the call.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn launch(&self, stream: &Stream, kernel: &Kernel, way: Way, call: &StraightCall) -> Result<()> {
         let (blocks, threads, chunk) = call.shape(way, &self.sizes);
         let argument = call.argument(&self.at, &self.sizes, self.me, blocks, chunk);
         let shape = Shape { blocks: blocks as u32, threads: threads as u32 };
@@ -323,6 +333,20 @@ impl Straight {
                 stream.launch_struct(kernel, shape, &argument)
             }
         }?)
+    }
+
+    /// Launches an all-reduce with an RMS norm, whose sizes were checked.
+    ///
+    /// # Safety
+    /// As for [`Straight::launch`].
+    ///
+    /// # Errors
+    /// The driver's.
+    pub unsafe fn launch_normed(&self, stream: &Stream, kernel: &Kernel, way: Way, call: &RmsNorm) -> Result<()> {
+        let cut = call.cut(way, &self.sizes);
+        let argument = call.argument(&self.at, &self.sizes, self.me, &cut);
+        // SAFETY: the kernel's argument, and the caller's promise.
+        Ok(unsafe { stream.launch_struct(kernel, cut.shape(), &argument) }?)
     }
 
     /// Fails if a call has failed so far.

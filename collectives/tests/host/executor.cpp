@@ -1,8 +1,29 @@
 // The executor's device code as a library for tests on the CPU: a CPU thread for each thread of each block.
 #include "device.hpp"
 
+// In place of lanes.cuh, which uses instructions of a warp; `shared` has a word for each thread of the block.
+#define SYMRAIL_LANES_CUH
+#include <cmath>
+static float symrail_block_sum(float value, float* shared) {
+    shared[thread_rank] = value;
+    __syncthreads();
+    float sum = 0;
+    for (symrail_u32 i = 0; i < block_size; i++) sum += shared[i];
+    __syncthreads();
+    return sum;
+}
+static float symrail_lanes_max(float value, symrail_u32 lanes, float* shared) {
+    shared[thread_rank] = value;
+    __syncthreads();
+    symrail_u32 first = thread_rank / lanes * lanes;
+    for (symrail_u32 i = first; i < first + lanes && i < block_size; i++) value = std::fmax(value, shared[i]);
+    __syncthreads();
+    return value;
+}
+
 #include "exchange.cuh"
 #include "executor.cuh"
+#include "normed.cuh"
 #include "packets.cuh"
 #include "pushed.cuh"
 
@@ -84,9 +105,30 @@ extern "C" void straight(int type, const Call* call) {
         });
     });
 }
-// Sends and receives: `input` is the address of the kernel's argument.
+// All-reduces with an RMS norm: `input` is the address of the kernel's argument, `output` is whether packets carry rows.
+template <class N>
+static void run_normed(const Call& call) {
+    const symrail_norm& argument = *(const symrail_norm*)call.input;
+    std::vector<float> shared(call.blocks * call.threads);
+    launch(call, [&](symrail_u32 b) {
+        symrail_normed<N> normed(argument, nullptr, &shared[b * call.threads], b);
+        if (call.output != 0) normed.packets();
+        else if (argument.is_aligned != 0) normed.template pushes<16>();
+        else normed.template pushes<8>();
+    });
+}
+extern "C" void normed(int type, const Call* call) {
+    if (type == 6) run_normed<symrail_f16>(*call);
+    else if (type == 7) run_normed<symrail_bf16>(*call);
+    else run_normed<symrail_f32>(*call);
+}
+// Sends and receives: `input` is the address of the kernel's argument, `output` is whether it is that of a small launch.
 extern "C" void exchange(const Call* call) {
-    launch(*call, [&](symrail_u32 b) { symrail_exchange_block(*(const symrail_exchange_call*)call->input, b); });
+    std::vector<symrail_u64> found(2 * call->blocks);
+    launch(*call, [&](symrail_u32 b) {
+        if (call->output != 0) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+        else symrail_exchange_block(*(const symrail_exchange_call*)call->input, &found[2 * b], b);
+    });
 }
 extern "C" void divide(int type, symrail_u64 at, symrail_u64 count, symrail_u32 by) {
     with_type(type, [=](auto number) {

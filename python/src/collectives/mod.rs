@@ -12,6 +12,8 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use symrail::TeamHeap;
 use symrail::kernels::cuda::{Current, Gpu};
+use symrail_collectives::gpu::normed::{RmsNorm, Scaled};
+use symrail_collectives::gpu::straight::Way;
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::plan::{Check, Collective, Document, Plan};
 use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Result, Selection, Transfer};
@@ -224,6 +226,87 @@ impl Collectives {
         let sends = starts(&counts.0, size).map(|(rank, at, len)| (false, rank, (&from, at, len)));
         let receives = starts(&counts.1, size).map(|(rank, at, len)| (true, rank, (&to, at, len)));
         self.transfer(py, &sends.chain(receives).collect::<Vec<_>>(), stream)
+    }
+
+    /// An all-reduce of rows with a residual, whose output is their RMS norm. Collective.
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
+    fn all_reduce_rms_norm(
+        &self,
+        py: Python<'_>,
+        input: &Bound<'_, PyAny>,
+        residual: Option<&Bound<'_, PyAny>>,
+        sum: &Bound<'_, PyAny>,
+        weight: &Bound<'_, PyAny>,
+        output: &Bound<'_, PyAny>,
+        scale: Option<&Bound<'_, PyAny>>,
+        scales: Option<&Bound<'_, PyAny>>,
+        epsilon: f32,
+        algorithm: Option<&str>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        const CALL: &str = "all_reduce_rms_norm";
+        self.usable(py)?;
+        let passed = || {
+            let way = match algorithm {
+                None => None,
+                Some("packets") => Some(Way::Packets),
+                Some("pushed") => Some(Way::Pushed),
+                Some(_) => return Err(raise(Kind::Argument, "algorithm is neither packets nor pushed")),
+            };
+            let input = self.view(input, "input", false)?;
+            let ty = data_type(&input.ty.name())?;
+            let weight = self.view(weight, "weight", false)?;
+            let hidden = weight.len;
+            if hidden == 0 || !input.len.is_multiple_of(hidden) {
+                let why = format!("weight has {hidden} elements, and the input {}, no multiple", input.len);
+                return Err(raise(Kind::Argument, &why));
+            }
+            let views = [
+                Some(self.view(sum, "residual_out", true)?),
+                Some(self.view(output, "out", true)?),
+                residual.map(|array| self.view(array, "residual", false)).transpose()?,
+                scale.map(|array| self.view(array, "scale", false)).transpose()?,
+                scales.map(|array| self.view(array, "scales", true)).transpose()?,
+            ];
+            Ok((input, weight, views, (ty, hidden, way), self.stream(stream)?))
+        };
+        let (input, weight, [sum, output, residual, scale, scales], (ty, hidden, way), stream) =
+            self.compared(py, CALL, passed(), |(input, _, _, (_, hidden, _), _)| {
+                vec![
+                    Parameter::name("dtype", input.ty.name()),
+                    kind_of(input),
+                    Parameter::number("hidden", *hidden as u64),
+                ]
+            })?;
+        self.with(py, |device| {
+            let Device::Gpu(all) = device else {
+                return Err(Error::Call(format!("{CALL} is for GPUs")));
+            };
+            let gpu = self.gpu()?;
+            let memory = |view: &View| Memory { at: gpu.reached(view.bounds()), len: view.bytes() as u64 };
+            let (Some(sum), Some(output)) = (sum.as_ref().map(memory), output.as_ref().map(memory)) else {
+                return Ok(());
+            };
+            let scaled = match (scale.as_ref().map(memory), scales.as_ref().map(memory)) {
+                (_, Some(scales)) => Scaled::ByGroups(scales),
+                (Some(scale), None) => Scaled::ByTensor(scale),
+                (None, None) => Scaled::Not,
+            };
+            let call = RmsNorm {
+                input: memory(&input),
+                residual: residual.as_ref().map(memory),
+                sum,
+                weight: memory(&weight),
+                output,
+                scaled,
+                rows: (input.len / hidden) as u64,
+                hidden: hidden as u64,
+                ty,
+                epsilon,
+            };
+            // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so far.
+            unsafe { all.all_reduce_rms_norm(&gpu.stream(stream), &call, way) }
+        })
     }
 
     /// Sends (rank, array) and receives, all at once.

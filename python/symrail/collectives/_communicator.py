@@ -77,6 +77,45 @@ class Communicator(Freed):
         self._held = _symrail.Collectives(runtime, self._team, bytes_of_team, on_gpu, any_memory, compares)
         self._group: Collected | None = None
 
+    def all_reduce_rms_norm(
+        self,
+        input: Any,
+        residual: Any,
+        weight: Any,
+        epsilon: float = 1e-6,
+        *,
+        out: Any = None,
+        residual_out: Any = None,
+        scale: Any = None,
+        scales: Any = None,
+        algorithm: str | None = None,
+        stream: Any = None,
+    ) -> Done:
+        """Adds up all ranks' rows and `residual`, and normalises the sum, in one launch on GPUs of one host:
+
+            residual_out = residual + the sum of all ranks' input
+            out = residual_out / sqrt(mean(residual_out**2) + epsilon) * weight
+
+        `input` has rows of as many elements as `weight`, of float16, bfloat16 or float32, in any memory of the GPU;
+        `residual` is the same on all ranks, or None. By default `out` is `input`, and `residual_out` is `residual`.
+        `out` is of the same type; or FP8 (e4m3): divided by `scale`, one float32; or, with
+        `scales`, by one float32 for each 128 elements of a row, which the call stores there. `algorithm` is "packets",
+        "pushed", or the faster one. All ranks get the same bits.
+        """
+        with self._arguments("all_reduce_rms_norm"):
+            out = input if out is None else out
+            if residual_out is None:
+                if residual is None:
+                    raise ArgumentError("all_reduce_rms_norm without residual takes residual_out")
+                residual_out = residual
+            if scale is not None and scales is not None:
+                raise ArgumentError("all_reduce_rms_norm takes scale or scales")
+            stream = current_stream(input) if stream is None else stream
+        self._held.all_reduce_rms_norm(
+            input, residual, residual_out, weight, out, scale, scales, epsilon, algorithm, stream
+        )
+        return Done()
+
     @contextmanager
     def _arguments(self, call: str) -> Iterator[None]:
         """The other ranks learn of an exception in the block, and that this one does not make the call."""

@@ -5,6 +5,7 @@ use symrail::kernels::cuda::Stream;
 use super::GpuCommunicator;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
+use crate::gpu::exchange;
 use crate::gpu::plan::Memory;
 use crate::gpu::program::{Which, load};
 use crate::number::{DataType, ReduceOp};
@@ -129,11 +130,11 @@ impl GpuCommunicator {
                 let reason = "a first send or receive cannot be captured: make one once before";
                 return Err(Error::Call(reason.into()));
             }
-            self.exchanges = Some(load(&self.device, &self.nvrtc, Which::Exchange)?.kernel("exchange")?);
+            self.exchanges = Some(exchange::Kernels::new(&load(&self.device, &self.nvrtc, Which::Exchange)?)?);
         }
-        if let Some(kernel) = &self.exchanges {
+        if let Some(kernels) = &self.exchanges {
             // SAFETY: the caller's promise.
-            unsafe { self.exchange.run(stream, kernel, &launches) }?;
+            unsafe { self.exchange.run(stream, kernels, &launches) }?;
         }
         self.end(stream, captured)
     }

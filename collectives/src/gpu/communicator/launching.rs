@@ -185,8 +185,8 @@ impl GpuCommunicator {
     ) -> Result<()> {
         let kernels = self.kernels.get(&how.ty).ok_or_else(|| choice.unknown())?;
         if let (Choice::Own(_, blocks), Some(way), Some(straight)) = (choice, choice.way(), &self.straight) {
-            let kernel = if way == StraightWay::Packets { &kernels.packets } else { &kernels.pushed };
             let collective = how.collective;
+            straight.check_sizes(collective, (input, output), part)?;
             let call = StraightCall {
                 collective: StraightCall::number(collective),
                 root: how.root.into(),
@@ -200,7 +200,7 @@ impl GpuCommunicator {
                 chunk: self.selection.chunk(collective, message_of(collective, input.len, output.len)),
             };
             // SAFETY: the caller's promise.
-            return unsafe { straight.launch(stream, kernel, way, (input, output), collective, &call) };
+            return unsafe { straight.launch(stream, kernels.straight(way), way, &call) };
         }
         let plan = self.plans.get(choice).ok_or_else(|| choice.unknown())?;
         let call = Call { input, output, part, op: how.reduction.op(), accumulate: self.accumulate };
@@ -231,22 +231,23 @@ impl GpuCommunicator {
     pub(super) fn begin(&self, stream: &Stream) -> Result<bool> {
         self.device.runtime().check_joined()?;
         let captured = stream.is_capturing()?;
-        // On the same stream, too: the handle may be that of another stream, which was destroyed since.
-        if !captured {
+        // By number, since a handle may be that of another stream, which was destroyed since.
+        if !captured && self.last_stream != Some(stream.number()?) {
             stream.wait_for(&self.last)?;
         }
         Ok(captured)
     }
 
-    pub(super) fn end(&self, stream: &Stream, captured: bool) -> Result<()> {
+    pub(super) fn end(&mut self, stream: &Stream, captured: bool) -> Result<()> {
         if !captured {
             self.last.record(stream)?;
+            self.last_stream = Some(stream.number()?);
         }
         Ok(())
     }
 
     /// Prepares the plan with memory for parts of `part` bytes, and the type's kernels.
-    fn prepare(&mut self, choice: &Choice, part: u64, ty: DataType, captured: bool) -> Result<()> {
+    pub(super) fn prepare(&mut self, choice: &Choice, part: u64, ty: DataType, captured: bool) -> Result<()> {
         let small = match (choice.way(), &mut self.straight) {
             (None, _) => self.plans.get(choice).is_none_or(|plan| plan.capacity() < part),
             (Some(way), Some(straight)) => !straight.has(way),

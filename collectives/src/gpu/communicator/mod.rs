@@ -2,6 +2,8 @@
 
 mod calls;
 mod launching;
+mod norms;
+mod parts;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use symrail::kernels::cuda::{Event, Gpu, Kernel};
 use symrail::{Team, TeamHeap};
 
 use super::abort::AbortHandle;
-use super::exchange::Exchange;
+use super::exchange::{self, Exchange};
 use super::memory::SymmetricMemory;
 use super::plan::GpuPlan;
 use super::stage::Stage;
@@ -31,6 +33,16 @@ struct Kernels {
     multiply: Kernel,
 }
 
+impl Kernels {
+    /// The kernel of an algorithm without a plan.
+    fn straight(&self, way: Way) -> &Kernel {
+        match way {
+            Way::Packets => &self.packets,
+            Way::Pushed => &self.pushed,
+        }
+    }
+}
+
 /// A communicator of all PEs, or of a team's, each with a GPU; these are its ranks. Its calls are collective: all its
 /// PEs make the same ones in the same order, with the same sizes, types and operations. They run in that order, each
 /// after the earlier work of its stream.
@@ -41,11 +53,12 @@ pub struct GpuCommunicator {
     nvrtc: Nvrtc,
     selection: Selection,
     kernels: HashMap<DataType, Kernels>,
+    norms: HashMap<DataType, norms::Norms>,
     memory: SymmetricMemory,
     abort: AbortHandle,
     exchange: Exchange,
     /// The kernel of sends and receives, made for the first of them.
-    exchanges: Option<Kernel>,
+    exchanges: Option<exchange::Kernels>,
     /// Set if buffers may be any memory.
     stage: Option<Stage>,
     /// The memory of collectives without a plan, made for the first such call.
@@ -57,6 +70,8 @@ pub struct GpuCommunicator {
     replaced: Vec<GpuPlan>,
     /// Recorded behind the last call.
     last: Event,
+    /// The number of the stream on which it was recorded.
+    last_stream: Option<u64>,
     /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
     members: Members,
@@ -101,6 +116,7 @@ impl GpuCommunicator {
             nvrtc,
             selection,
             kernels: HashMap::new(),
+            norms: HashMap::new(),
             memory,
             abort,
             exchange,
@@ -111,6 +127,7 @@ impl GpuCommunicator {
             logged: BTreeSet::new(),
             replaced: Vec::new(),
             last: Event::new(device.gpu())?,
+            last_stream: None,
             accumulate: Accumulate::default(),
         })
     }

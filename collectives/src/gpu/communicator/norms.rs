@@ -1,0 +1,70 @@
+//! All-reduces with a residual and an RMS norm.
+
+use std::sync::Arc;
+
+use symrail::kernels::cuda::{Kernel, Module, Stream};
+
+use super::GpuCommunicator;
+use crate::error::{Error, Result};
+use crate::gpu::normed::RmsNorm;
+use crate::gpu::program::{Which, load};
+use crate::gpu::straight::{MOST_RANKS, Straight, Way};
+
+/// The kernels for a type of elements.
+pub(super) struct Norms {
+    packets: Kernel,
+    pushed: Kernel,
+}
+
+impl Norms {
+    fn new(module: &Arc<Module>) -> Result<Norms> {
+        Ok(Norms { packets: module.kernel("normed_packets")?, pushed: module.kernel("normed_pushed")? })
+    }
+}
+
+impl GpuCommunicator {
+    /// Adds up all PEs' rows and the residual, and normalises the sum, in one launch. `way` is the algorithm; by default
+    /// the faster one. All ranks get the same bits.
+    ///
+    /// # Safety
+    /// As for [`GpuCommunicator::all_reduce`].
+    ///
+    /// # Errors
+    /// As for [`GpuCommunicator::all_reduce`]; or memory has another size than its rows; or there are more than 16 PEs,
+    /// or PEs that do not access one another's memory.
+    pub unsafe fn all_reduce_rms_norm(&mut self, stream: &Stream, call: &RmsNorm, way: Option<Way>) -> Result<()> {
+        let n = u64::from(self.members.n());
+        if !self.selection.is_straight() {
+            let why =
+                format!("an all-reduce with an RMS norm is for 2 to {MOST_RANKS} PEs that access one another's memory");
+            return Err(Error::Call(why));
+        }
+        let way = way.unwrap_or_else(|| call.way(n));
+        call.check(way, n)?;
+        if call.rows == 0 {
+            return Ok(());
+        }
+        let captured = self.begin(stream)?;
+        let has_memory = self.straight.as_ref().is_some_and(|straight| straight.has(way));
+        if captured && !(has_memory && self.norms.contains_key(&call.ty)) {
+            return Err(Error::Call(
+                "a first all-reduce with an RMS norm cannot be captured: make it once before".into(),
+            ));
+        }
+        let straight = match &mut self.straight {
+            Some(straight) => straight,
+            none => none.insert(Straight::new(&self.device, &mut self.memory, &self.abort)?),
+        };
+        straight.prepare(way, &mut self.memory)?;
+        if !self.norms.contains_key(&call.ty) {
+            let module = load(&self.device, &self.nvrtc, Which::Normed(call.ty))?;
+            self.norms.insert(call.ty, Norms::new(&module)?);
+        }
+        if let (Some(straight), Some(norms)) = (&self.straight, self.norms.get(&call.ty)) {
+            let kernel = if way == Way::Packets { &norms.packets } else { &norms.pushed };
+            // SAFETY: the caller's promise.
+            unsafe { straight.launch_normed(stream, kernel, way, call) }?;
+        }
+        self.end(stream, captured)
+    }
+}

@@ -1,0 +1,240 @@
+//! The device code of all-reduces with a residual and an RMS norm, compiled for the CPU: a CPU thread for each thread of
+//! each block of each PE.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use symrail_collectives::DataType;
+use symrail_collectives::gpu::Memory;
+use symrail_collectives::gpu::encode::Reached;
+use symrail_collectives::gpu::normed::{Cut, RmsNorm, Scaled};
+use symrail_collectives::gpu::straight::{Addresses, Sizes, Way};
+
+#[path = "../support/emulation.rs"]
+mod emulation;
+
+use emulation::{Call, library};
+
+type Normed = unsafe extern "C" fn(i32, *const Call);
+
+const SLOT: u64 = 512;
+/// Offsets of a PE's packets and slots behind its words, and the end.
+const PACKETS: usize = 32 << 10;
+const RINGS: usize = 128 << 10;
+
+struct Pe {
+    heap: Vec<u64>,
+    words: Vec<u64>,
+    report: Vec<u64>,
+}
+
+struct Pes {
+    pes: Vec<Pe>,
+    sizes: Sizes,
+}
+
+/// What a call is given, and how it is divided.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    way: Way,
+    ty: DataType,
+    rows: usize,
+    hidden: usize,
+    blocks: u64,
+    threads: u64,
+    /// 0: the output is of the type; 1: FP8 by one scale; 2: FP8 by groups.
+    scaled: u64,
+    /// Elements by which the memory is away from an aligned address.
+    shift: usize,
+}
+
+/// A PE's element of the input, small enough for exact sums; the residual is that of PE 100.
+fn element(pe: usize, at: usize) -> f32 {
+    ((pe * 7 + at * 13) % 15) as f32 - 7.0
+}
+
+fn weight(at: usize) -> f32 {
+    [0.5, 1.0, 2.0][at % 3]
+}
+
+fn bytes_of(ty: DataType, values: impl Iterator<Item = f32>) -> Vec<u8> {
+    match ty {
+        DataType::BF16 => values.flat_map(|value| ((value.to_bits() >> 16) as u16).to_ne_bytes()).collect(),
+        _ => values.flat_map(f32::to_ne_bytes).collect(),
+    }
+}
+
+fn values_of(ty: DataType, bytes: &[u8]) -> Vec<f32> {
+    match ty {
+        DataType::BF16 => bytes
+            .chunks_exact(2)
+            .map(|two| f32::from_bits(u32::from(u16::from_ne_bytes([two[0], two[1]])) << 16))
+            .collect(),
+        _ => bytes.chunks_exact(4).map(|four| f32::from_ne_bytes(four.try_into().unwrap())).collect(),
+    }
+}
+
+/// The value of an e4m3 code.
+fn e4m3(code: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+    let size = if exponent == 0 { mantissa * 2f32.powi(-9) } else { (8.0 + mantissa) * 2f32.powi(exponent - 10) };
+    if code & 0x80 != 0 { -size } else { size }
+}
+
+impl Pes {
+    fn new(n: usize) -> Pes {
+        let sizes = Sizes::with(n as u64, 8 << 10, SLOT);
+        let bytes = RINGS + sizes.rings() as usize;
+        assert!(8 + sizes.filled() as usize <= PACKETS && PACKETS + sizes.packets() as usize <= RINGS);
+        let new =
+            |_| Pe { heap: vec![0; bytes / 8 + 2], words: vec![0; sizes.words() as usize / 8], report: vec![0; 4] };
+        Pes { pes: (0..n).map(new).collect(), sizes }
+    }
+
+    fn base(&self, pe: usize) -> u64 {
+        (self.pes[pe].heap.as_ptr() as u64).next_multiple_of(16)
+    }
+
+    /// Runs a call on all PEs, and checks its results.
+    fn verify(&self, case: Case) {
+        // SAFETY: the function's type.
+        let normed = unsafe { library().unwrap().get::<Normed>(b"normed") }.unwrap();
+        let Case { way, ty, rows, hidden, .. } = case;
+        let (n, size, count) = (self.pes.len(), ty.size(), rows * hidden);
+        let shift = case.shift * size;
+        let put = |values: Vec<u8>| [vec![0xee; shift], values].concat();
+        let rows_of = |pe: usize| put(bytes_of(ty, (0..count).map(|at| element(pe, at))));
+        let (inputs, residual): (Vec<_>, _) = ((0..n).map(rows_of).collect(), rows_of(100));
+        let weights = put(bytes_of(ty, (0..hidden).map(weight)));
+        let scale = [if case.scaled == 1 { 0.25f32 } else { 0.0 }];
+        let width = if case.scaled == 0 { size } else { 1 };
+        let new = |bytes: usize| vec![0xeeu8; shift + bytes + 1];
+        let sums: Vec<_> = (0..n).map(|_| new(count * size)).collect();
+        let outputs: Vec<_> = (0..n).map(|_| new(count * width)).collect();
+        let scales: Vec<_> = (0..n).map(|_| vec![0f32; count / 128]).collect();
+        let memory = |bytes: &[u8], len: usize| Memory { at: bytes.as_ptr() as u64 + shift as u64, len: len as u64 };
+        let floats = |all: &[f32]| Memory { at: all.as_ptr() as u64, len: 4 * all.len() as u64 };
+        std::thread::scope(|scope| {
+            for me in 0..n {
+                let call = RmsNorm {
+                    input: memory(&inputs[me], count * size),
+                    residual: Some(memory(&residual, count * size)),
+                    sum: memory(&sums[me], count * size),
+                    weight: memory(&weights, hidden * size),
+                    output: memory(&outputs[me], count * width),
+                    scaled: match case.scaled {
+                        0 => Scaled::Not,
+                        1 => Scaled::ByTensor(floats(&scale)),
+                        _ => Scaled::ByGroups(floats(&scales[me])),
+                    },
+                    rows: rows as u64,
+                    hidden: hidden as u64,
+                    ty,
+                    epsilon: 0.5,
+                };
+                call.check(way, n as u64).unwrap();
+                let base = self.base(me);
+                let apart: Vec<u64> = (0..n).map(|other| self.base(other).wrapping_sub(base)).collect();
+                let to = |(pe, &distance)| Reached { pe: pe as u32, distance: Some(distance), atomics: true };
+                let addresses = Addresses {
+                    report: self.pes[me].report.as_ptr() as u64,
+                    stop: base,
+                    filled: base + 8,
+                    packets: base + PACKETS as u64,
+                    rings: base + RINGS as u64,
+                    words: self.pes[me].words.as_ptr() as u64,
+                    ranks: apart.iter().enumerate().map(to).collect(),
+                };
+                let blocks = case.blocks.min(rows as u64);
+                let cut = Cut { blocks, threads: case.threads, ..call.cut(way, &self.sizes) };
+                let (argument, normed) = (call.argument(&addresses, &self.sizes, me as u64, &cut), &normed);
+                scope.spawn(move || {
+                    let call = Call {
+                        plan: 0,
+                        input: argument.as_ptr() as u64,
+                        output: u64::from(way == Way::Packets),
+                        part: 0,
+                        chunk: 0,
+                        how: 0,
+                        blocks,
+                        threads: case.threads,
+                        pe: me as u64,
+                        timeout_ns: 60_000_000_000,
+                        apart: apart.as_ptr(),
+                    };
+                    let number = DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32;
+                    // SAFETY: the argument and all memory exist until all threads have ended.
+                    unsafe { normed(number, &call) };
+                });
+            }
+        });
+        for me in 0..n {
+            assert_eq!(self.pes[me].report, [0; 4], "PE {me} gave up: {case:?}");
+            assert!(outputs[me] == outputs[0] && sums[me] == sums[0], "PE {me} has other bits: {case:?}");
+        }
+        let (sum, output) = (&sums[0], &outputs[0]);
+        assert!(sum[..shift].iter().chain(&output[..shift]).all(|&byte| byte == 0xee), "before it: {case:?}");
+        assert!(sum.last() == Some(&0xee) && output.last() == Some(&0xee), "behind it: {case:?}");
+        let sums = values_of(ty, &sum[shift..][..count * size]);
+        let output = &output[shift..][..count * width];
+        let values = match case.scaled {
+            0 => values_of(ty, output),
+            _ => output.iter().map(|&code| e4m3(code)).collect(),
+        };
+        for row in 0..rows {
+            let of_row = row * hidden..(row + 1) * hidden;
+            let exact: Vec<f32> =
+                of_row.clone().map(|at| (0..n).map(|pe| element(pe, at)).sum::<f32>() + element(100, at)).collect();
+            assert!(sums[of_row.clone()] == exact, "row {row} of the sum: {case:?}");
+            let mean = exact.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / hidden as f64;
+            let by = 1.0 / (mean + 0.5).sqrt();
+            for (at, &sum) in exact.iter().enumerate() {
+                let wanted = (f64::from(sum) * by) as f32 * weight(at);
+                let factor = [1.0, scale[0], *scales[0].get((row * hidden + at) / 128).unwrap_or(&0.0)];
+                let got = values[row * hidden + at] * factor[case.scaled as usize];
+                let precision = if case.scaled > 0 {
+                    0.07
+                } else if ty == DataType::BF16 {
+                    0.005
+                } else {
+                    1e-5
+                };
+                let off = (got - wanted).abs();
+                assert!(off <= precision * wanted.abs() + 1e-4, "row {row}, {at}: {got} for {wanted}: {case:?}");
+            }
+        }
+    }
+}
+
+/// All forms of output, rows of any length at any address, one row or several in a chunk, and rows of several chunks;
+/// calls follow one another in the same slots.
+#[test]
+fn rows_are_added_up_and_normalised_both_ways() {
+    if library().is_none() {
+        return;
+    }
+    for n in [2, 3] {
+        let pes = Pes::new(n);
+        for (round, (rows, hidden)) in [(1, 64), (5, 24), (3, 77), (7, 16), (2, 331), (1, 1)].into_iter().enumerate() {
+            for (ty, way, shift) in [
+                (DataType::BF16, Way::Packets, 0),
+                (DataType::BF16, Way::Pushed, 0),
+                (DataType::F32, Way::Packets, 1),
+                (DataType::F32, Way::Pushed, round % 2),
+                (DataType::BF16, Way::Pushed, 1),
+            ] {
+                let scaled = u64::from(round % 3 == 1);
+                pes.verify(Case { way, ty, rows, hidden, blocks: 2, threads: 3, scaled, shift });
+            }
+        }
+    }
+}
+
+#[test]
+fn each_group_has_the_scale_of_its_largest_element() {
+    if library().is_none() {
+        return;
+    }
+    let pes = Pes::new(2);
+    for (way, rows, hidden) in [(Way::Packets, 2, 256), (Way::Pushed, 3, 128), (Way::Pushed, 1, 640)] {
+        pes.verify(Case { way, ty: DataType::BF16, rows, hidden, blocks: 1, threads: 32, scaled: 2, shift: 0 });
+    }
+}
