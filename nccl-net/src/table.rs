@@ -59,6 +59,14 @@ struct Context {
     _networks: Networks,
 }
 
+impl Drop for Context {
+    fn drop(&mut self) {
+        if CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1 {
+            abandon();
+        }
+    }
+}
+
 impl Connection {
     /// A new connection, as NCCL holds it.
     fn handle_of(end: End) -> *mut c_void {
@@ -89,6 +97,37 @@ impl Connection {
 pub(crate) unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { pointer.cast::<T>().as_ref() }.ok_or_else(|| Failure::null(what))
+}
+
+/// Gives NCCL an object, which it gives up by [`close`] or [`taken`].
+///
+/// # Safety
+/// The place is null or valid for a write.
+pub(crate) unsafe fn give<T>(place: Out, object: T, what: &str) -> Result<()> {
+    if place.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { place.write(Box::into_raw(Box::new(object)).cast()) };
+    Ok(())
+}
+
+/// The object that NCCL gives up.
+///
+/// # Safety
+/// The pointer is null, or one from [`give`] of this type that NCCL has not given back.
+pub(crate) unsafe fn taken<T>(pointer: Ptr) -> Option<Box<T>> {
+    // SAFETY: the caller's promise.
+    (!pointer.is_null()).then(|| unsafe { Box::from_raw(pointer.cast()) })
+}
+
+/// Frees an object that NCCL gives up.
+pub(crate) unsafe extern "C" fn close<T>(pointer: Ptr) -> Code {
+    guarded("close", || {
+        // SAFETY: NCCL passes what it got of this type, or null.
+        drop(unsafe { taken::<T>(pointer) });
+        Ok(())
+    })
 }
 
 /// Writes a result.
@@ -126,23 +165,10 @@ unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: Ptr) -> Code {
 unsafe extern "C" fn init_v11(out: Out, _comm: u64, _config: Ptr, logger: Option<Logger>, _profiler: Ptr) -> Code {
     log_to(logger);
     guarded("init", || {
-        let context = Box::into_raw(Box::new(Context { _networks: Network::open()? }));
+        let context = Context { _networks: Network::open()? };
         CONTEXTS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: NCCL passes a place for the context.
-        unsafe { put(out, context.cast(), "the place for the context") }
-    })
-}
-
-unsafe extern "C" fn finalize(context: Ptr) -> Code {
-    guarded("finalize", || {
-        if !context.is_null() {
-            // SAFETY: it came from `init`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(context.cast::<Context>()) });
-            if CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1 {
-                abandon();
-            }
-        }
-        Ok(())
+        unsafe { give(out, context, "the place for the context") }
     })
 }
 
@@ -180,7 +206,7 @@ unsafe extern "C" fn listen_v9(dev: c_int, handle: Ptr, out: Out) -> Code {
         // SAFETY: NCCL passes memory for a handle.
         let listening = Listening::new(Network::next()?, unsafe { handle_at(handle) }?)?;
         // SAFETY: NCCL passes a place for the listener.
-        unsafe { put(out, Box::into_raw(Box::new(listening)).cast(), "the place for the listener") }
+        unsafe { give(out, listening, "the place for the listener") }
     })
 }
 
@@ -250,24 +276,21 @@ unsafe extern "C" fn reg_mr(connection: Ptr, data: Ptr, size: usize, kind: c_int
             // SAFETY: as above.
             false => Some(unsafe { network.session.register(data.cast(), size) }?),
         };
-        let registered = Box::new(Registered { network, base: data.addr(), len: size, memory });
+        let registered = Registered { network, base: data.addr(), len: size, memory };
         // SAFETY: NCCL passes a place for the handle.
-        unsafe { put(out, Box::into_raw(registered).cast(), "the place for the handle") }
+        unsafe { give(out, registered, "the place for the handle") }
     })
 }
 
 unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
     guarded("deregMr", || {
-        if handle.is_null() {
-            return Err(Failure::null("the handle"));
-        }
         // SAFETY: NCCL passes what `connect` or `accept` returned.
         let connection = unsafe { object::<Connection>(connection, "the connection") }?;
         if let End::Send(sender) = &*symrail_core::lock(&connection.end) {
             sender.settle();
         }
         // SAFETY: it came from `regMr`, and NCCL gives it up.
-        let registered = unsafe { Box::from_raw(handle.cast::<Registered>()) };
+        let registered = unsafe { taken::<Registered>(handle) }.ok_or_else(|| Failure::null("the handle"))?;
         match &registered.memory {
             Some(memory) => registered.network.session.deregister(memory),
             None => registered.network.session.deregister_local(std::ptr::without_provenance(registered.base)),
@@ -369,30 +392,10 @@ unsafe extern "C" fn test(request: Ptr, done: Int, sizes: Int) -> Code {
     })
 }
 
-unsafe extern "C" fn close(connection: Ptr) -> Code {
-    guarded("close", || {
-        if !connection.is_null() {
-            // SAFETY: it came from `connect` or `accept`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(connection.cast::<Connection>()) });
-        }
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn close_listen(listener: Ptr) -> Code {
-    guarded("closeListen", || {
-        if !listener.is_null() {
-            // SAFETY: it came from `listen`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(listener.cast::<Listening>()) });
-        }
-        Ok(())
-    })
-}
-
 /// The table of one version.
 macro_rules! export {
     ($(#[$doc:meta])* $symbol:ident: $table:ident, $init:ident, $properties:ident, $listen:ident, $connect:ident,
-     $isend:ident, $irecv:ident $(, $finalize:ident)?) => {
+     $isend:ident, $irecv:ident $(, finalize: $finalize:expr)?) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
@@ -411,18 +414,20 @@ macro_rules! export {
             irecv: $irecv,
             iflush,
             test,
-            close_send: close,
-            close_recv: close,
-            close_listen,
+            close_send: close::<Connection>,
+            close_recv: close::<Connection>,
+            close_listen: close::<Listening>,
             get_device_mr: None,
             irecv_consumed: None,
             make_v_device: None,
-            $($finalize, set_attributes: None,)?
+            $(finalize: $finalize, set_attributes: None,)?
         };
     };
 }
 
 export!(ncclNetPlugin_v9: NetV9, init_v9, properties_v9, listen_v9, connect_v9, isend_v9, irecv_v9);
 export!(ncclNetPlugin_v10: NetV10, init_v10, properties_v9, listen_v9, connect_v10, isend_v10, irecv_v10);
-export!(ncclNetPlugin_v11: NetV11, init_v11, properties_v11, listen_v11, connect_v11, isend_v10, irecv_v10, finalize);
-export!(ncclNetPlugin_v12: NetV12, init_v11, properties_v12, listen_v11, connect_v11, isend_v10, irecv_v10, finalize);
+export!(ncclNetPlugin_v11: NetV11, init_v11, properties_v11, listen_v11, connect_v11, isend_v10, irecv_v10,
+    finalize: close::<Context>);
+export!(ncclNetPlugin_v12: NetV12, init_v11, properties_v12, listen_v11, connect_v11, isend_v10, irecv_v10,
+    finalize: close::<Context>);
