@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use symrail_core::lock;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::Handle;
-use symrail_proxy::session::{Progress, Session};
+use symrail_proxy::session::{Progress, Registered, Session};
 use symrail_transport::env::{Settings, log};
 
 use crate::error::{Error, Result};
 use crate::inbox::Notification;
 use crate::kept::Kept;
-use crate::memory::{Descriptor, Local, MemoryId, Remote, Table};
+use crate::memory::{Descriptor, MemoryId, Table};
 use crate::metadata::{Metadata, must_be_a_name};
 use crate::outbox;
 use crate::peer::Peer;
@@ -26,18 +26,18 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// This agent's memory.
 #[derive(Default)]
-struct Registered {
-    by_id: HashMap<MemoryId, Arc<Local>>,
+struct Own {
+    by_id: HashMap<MemoryId, Arc<Registered>>,
     by_address: Table<MemoryId>,
 }
 
-impl Registered {
-    fn find(&self, descriptor: Descriptor) -> Option<&Arc<Local>> {
+impl Own {
+    fn find(&self, descriptor: Descriptor) -> Option<&Arc<Registered>> {
         self.by_id.get(self.by_address.find(descriptor)?)
     }
 
     /// All registrations that have a byte of a descriptor: a rail may use any of them.
-    fn touching(&self, descriptor: Descriptor) -> impl Iterator<Item = &Arc<Local>> {
+    fn touching(&self, descriptor: Descriptor) -> impl Iterator<Item = &Arc<Registered>> {
         self.by_address.touching(descriptor).filter_map(|id| self.by_id.get(id))
     }
 }
@@ -46,7 +46,7 @@ impl Registered {
 struct Known {
     peer: Arc<Peer>,
     handle: Handle,
-    memories: Table<Arc<Remote>>,
+    memories: Table<Arc<Registered>>,
 }
 
 /// An agent. Any thread may call any method.
@@ -55,7 +55,7 @@ struct Known {
 /// seconds, deregisters all memory, and disconnects it from its peers.
 pub struct Agent {
     shared: Arc<Shared>,
-    registered: Mutex<Registered>,
+    registered: Mutex<Own>,
     known: Mutex<HashMap<String, Known>>,
     thread: Option<JoinHandle<()>>,
     _kept: Option<Kept>,
@@ -121,9 +121,9 @@ impl Agent {
         // SAFETY: the caller's promise.
         let memory = unsafe { self.shared.session.register(base, len) }?;
         let id = memory.offset();
-        let local = Arc::new(Local::new(&self.shared.session, memory));
+        let local = Arc::new(Registered::own(&self.shared.session, memory));
         let mut registered = lock(&self.registered);
-        registered.by_address.insert(&local.memory, id);
+        registered.by_address.insert(&local, id);
         registered.by_id.insert(id, local);
         Ok(id)
     }
@@ -139,7 +139,7 @@ impl Agent {
             let mut registered = lock(&self.registered);
             let taken = registered.by_id.remove(&id);
             if let Some(local) = &taken {
-                registered.by_address.remove(local.memory.base(), id);
+                registered.by_address.remove(local.base(), id);
             }
             taken
         };
@@ -154,7 +154,7 @@ impl Agent {
                 }
                 Err(in_use) if begun.elapsed() > self.shared.settles_within() => {
                     let mut registered = lock(&self.registered);
-                    registered.by_address.insert(&in_use.memory, id);
+                    registered.by_address.insert(&in_use, id);
                     registered.by_id.insert(id, in_use);
                     return Err(Error::Busy { what: "the memory" });
                 }
@@ -170,7 +170,7 @@ impl Agent {
     #[must_use]
     pub fn metadata(&self) -> Vec<u8> {
         let registered = lock(&self.registered);
-        let all = registered.by_id.values().map(|local| &local.memory);
+        let all = registered.by_id.values().map(|local| &***local);
         Metadata::encode(&self.shared.name, (&self.shared.handle, true), true, all)
     }
 
@@ -185,7 +185,7 @@ impl Agent {
             let why = || format!("no registration has the number {id}");
             registered.by_id.get(id).ok_or_else(|| Error::Argument { what: "memory", why: why() })
         };
-        let found: Vec<&Memory> = memory.iter().map(|id| find(id).map(|local| &local.memory)).collect::<Result<_>>()?;
+        let found: Vec<&Memory> = memory.iter().map(|id| find(id).map(|local| &***local)).collect::<Result<_>>()?;
         let handle = (&self.shared.handle, with_connection);
         Ok(Metadata::encode(&self.shared.name, handle, false, found.into_iter()))
     }
@@ -226,8 +226,7 @@ impl Agent {
         }
         for memory in memories {
             let remote = entry.peer.memory(&self.shared.session, memory);
-            let memory = remote.memory.clone();
-            entry.memories.insert(&memory, remote);
+            entry.memories.insert(&Arc::clone(&remote), remote);
         }
         Ok(name)
     }
@@ -343,7 +342,7 @@ impl Agent {
                 Some(known) => known.memories.find(*there).cloned(),
                 None => registered.find(*there).map(|own| {
                     list.uses(own);
-                    peer.memory(&self.shared.session, own.memory.clone())
+                    peer.memory(&self.shared.session, Memory::clone(own))
                 }),
             };
             let of_peer = of_peer.ok_or_else(|| outside(agent, *there))?;

@@ -1,10 +1,8 @@
 //! Registered memory: this agent's, and that of peers as far as it is known here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use symrail_proxy::session::Session;
-use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::memory::Memory;
 
 /// The number of a registration. An agent gives none twice.
 pub type MemoryId = u64;
@@ -16,46 +14,6 @@ pub struct Descriptor {
     pub address: u64,
     /// The length in bytes.
     pub len: u64,
-}
-
-/// Registered memory of this agent, until it is dropped.
-pub(crate) struct Local {
-    session: Arc<Session>,
-    pub memory: Memory,
-}
-
-impl Local {
-    pub fn new(session: &Arc<Session>, memory: Memory) -> Local {
-        Local { session: Arc::clone(session), memory }
-    }
-}
-
-impl Drop for Local {
-    fn drop(&mut self) {
-        self.session.deregister(&self.memory);
-    }
-}
-
-/// Registered memory of a peer. What the session knows about it is dropped with this.
-pub(crate) struct Remote {
-    session: Arc<Session>,
-    pub memory: Memory,
-    pub handle: Box<[u8; HANDLE_SIZE]>,
-}
-
-impl Remote {
-    pub fn new(session: &Arc<Session>, memory: Memory) -> Remote {
-        Remote { session: Arc::clone(session), handle: Box::new(memory.encode()), memory }
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        // This agent's own memory is deregistered by its `Local` alone.
-        if self.memory.pe() != self.session.me() {
-            self.session.deregister(&self.memory);
-        }
-    }
 }
 
 /// Memory of one agent, found by address.
@@ -116,6 +74,8 @@ impl<T> Table<T> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use symrail_proxy::session::memory::HANDLE_SIZE;
+
     use super::*;
 
     /// A handle with these fields, as [`Memory::encode`] lays them out.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use symrail_core::{Backoff, encoding, lock};
-use symrail_proxy::session::Session;
+use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Listener};
+use symrail_proxy::session::{Registered, Session};
 use symrail_transport::{Error as TransportError, Pe};
 
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use crate::inbox::Inbox;
 use crate::metadata::must_be_a_name;
 use crate::outbox::Delivery;
 use crate::peer::{Channel, Peer};
-use crate::ring::{Ring, Theirs};
+use crate::ring::Ring;
 use crate::transfer::Running;
 
 /// Pauses of the thread: while something is under way, and otherwise.
@@ -35,7 +36,7 @@ struct Half {
     answered: Answered,
     peer: Arc<Peer>,
     ours: Ring,
-    theirs: Theirs,
+    theirs: Registered,
     since: Instant,
 }
 
@@ -261,7 +262,7 @@ impl Shared {
             let opened = ended.and_then(|link| {
                 let Some((link, payload)) = link else { return Ok(None) };
                 let (_, ring): Hello = encoding::decode(&payload, "the answer of an agent", peer.pe)?;
-                Ok(Some(Channel::new(link, ours, Theirs::new(&self.session, peer.pe, &ring)?)))
+                Ok(Some(Channel::new(link, ours, self.ring_of(peer.pe, &ring)?)))
             });
             let why = match opened {
                 Ok(Some(channel)) => {
@@ -280,6 +281,11 @@ impl Shared {
         !halves.is_empty() || !attempts.is_empty()
     }
 
+    /// The ring of a peer.
+    fn ring_of(&self, pe: Pe, handle: &[u8]) -> symrail_transport::Result<Registered> {
+        Ok(Registered::of_peer(&self.session, Memory::of_peer(pe, handle)?))
+    }
+
     /// Answers the next agent that connects.
     fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Half>> {
         let Some(arrival) = listener.poll(&self.session)? else { return Ok(None) };
@@ -290,7 +296,7 @@ impl Shared {
         }
         let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", pe)?;
         must_be_a_name(&name).map_err(|error| malformed(error.to_string()))?;
-        let theirs = Theirs::new(&self.session, arrival.pe(), &ring)?;
+        let theirs = self.ring_of(arrival.pe(), &ring)?;
         let ours = Ring::new(&self.session)?;
         let peer = self.peer(arrival.pe(), &name);
         let hello: Hello = (self.name.clone(), ours.handle());

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::Registered;
 
 use crate::abi::{
     Code, HANDLE_SIZE, MOST_REQUESTS, NetV9, NetV10, NetV11, NetV12, Out, PTR_HOST, PropertiesV9, PropertiesV11,
@@ -45,12 +45,20 @@ unsafe impl Send for Ticket {}
 unsafe impl Sync for Ticket {}
 
 /// Registered memory, as NCCL holds it.
-struct Registered {
+struct Region {
     network: Arc<Network>,
     base: usize,
     len: usize,
-    /// The handle for peers, for memory of receiving ends.
-    memory: Option<Memory>,
+    /// The memory of a receiving end, into which its peer puts. That of a sending end is a local buffer.
+    memory: Option<Registered>,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.memory.is_none() {
+            self.network.session.deregister_local(std::ptr::without_provenance(self.base));
+        }
+    }
 }
 
 /// A communicator's use of the network, and the number of these.
@@ -274,11 +282,11 @@ unsafe extern "C" fn reg_mr(connection: Ptr, data: Ptr, size: usize, kind: c_int
                 None
             }
             // SAFETY: as above.
-            false => Some(unsafe { network.session.register(data.cast(), size) }?),
+            false => Some(Registered::own(&network.session, unsafe { network.session.register(data.cast(), size) }?)),
         };
-        let registered = Registered { network, base: data.addr(), len: size, memory };
+        let region = Region { network, base: data.addr(), len: size, memory };
         // SAFETY: NCCL passes a place for the handle.
-        unsafe { give(out, registered, "the place for the handle") }
+        unsafe { give(out, region, "the place for the handle") }
     })
 }
 
@@ -290,12 +298,7 @@ unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
             sender.settle();
         }
         // SAFETY: it came from `regMr`, and NCCL gives it up.
-        let registered = unsafe { taken::<Registered>(handle) }.ok_or_else(|| Failure::null("the handle"))?;
-        match &registered.memory {
-            Some(memory) => registered.network.session.deregister(memory),
-            None => registered.network.session.deregister_local(std::ptr::without_provenance(registered.base)),
-        }
-        Ok(())
+        unsafe { taken::<Region>(handle) }.map(drop).ok_or_else(|| Failure::null("the handle"))
     })
 }
 
@@ -343,12 +346,12 @@ unsafe extern "C" fn irecv_v9(
         // SAFETY: arrays of one entry, as checked.
         let (data, size, tag, handle) = unsafe { (data.read(), sizes.read(), tags.read(), handles.read()) };
         // SAFETY: NCCL passes what `regMr` returned.
-        let registered = unsafe { object::<Registered>(handle, "the memory's handle") }?;
-        let Some(memory) = &registered.memory else {
+        let region = unsafe { object::<Region>(handle, "the memory's handle") }?;
+        let Some(memory) = &region.memory else {
             return Err(Failure::argument("the memory is registered with a sending connection"));
         };
-        let offset = data.addr().wrapping_sub(registered.base);
-        if offset.checked_add(size).is_none_or(|end| end > registered.len) {
+        let offset = data.addr().wrapping_sub(region.base);
+        if offset.checked_add(size).is_none_or(|end| end > region.len) {
             return Err(Failure::argument(format!("a buffer of {size} bytes that is not inside of its memory")));
         }
         // SAFETY: NCCL keeps the buffer until the request is done.

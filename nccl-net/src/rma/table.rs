@@ -156,7 +156,7 @@ unsafe extern "C" fn create_v14(coll: Ptr, config: *const Contexts, out: Out) ->
 /// As for [`group`] and [`Window::new`]; `out` is null or a place for a pointer.
 unsafe fn register(coll: Ptr, piece: Piece, out: Out) -> Result<Ptr> {
     // SAFETY: the caller's promise.
-    let group = Arc::clone(unsafe { group(coll) }?);
+    let group = unsafe { group(coll) }?;
     if piece.base.is_null() || out.is_null() {
         return Err(Failure::null("the memory or the place for its handle"));
     }
@@ -246,7 +246,9 @@ unsafe extern "C" fn dereg_mr_sym(coll: Ptr, handle: Ptr) -> Code {
 unsafe extern "C" fn close_coll(coll: Ptr) -> Code {
     guarded("closeColl", || {
         // SAFETY: it came from `connect`, and NCCL gives it up.
-        unsafe { taken::<Arc<Group>>(coll) }.map_or((), |group| group.close());
+        if let Some(group) = unsafe { taken::<Arc<Group>>(coll) } {
+            group.close();
+        }
         Ok(())
     })
 }
