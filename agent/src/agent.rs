@@ -10,11 +10,12 @@ use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::Handle;
 use symrail_proxy::session::{Progress, Registered, Session};
 use symrail_transport::env::{Settings, log};
+use symrail_transport::ranges::Ranges;
 
 use crate::error::{Error, Result};
 use crate::inbox::Notification;
 use crate::kept::Kept;
-use crate::memory::{Descriptor, MemoryId, Table};
+use crate::memory::{Descriptor, MemoryId};
 use crate::metadata::{Metadata, must_be_a_name};
 use crate::outbox;
 use crate::peer::Peer;
@@ -28,17 +29,19 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[derive(Default)]
 struct Own {
     by_id: HashMap<MemoryId, Arc<Registered>>,
-    by_address: Table<MemoryId>,
+    by_address: Ranges<Arc<Registered>>,
 }
 
 impl Own {
-    fn find(&self, descriptor: Descriptor) -> Option<&Arc<Registered>> {
-        self.by_id.get(self.by_address.find(descriptor)?)
+    fn insert(&mut self, memory: Arc<Registered>) {
+        self.by_address.insert(memory.base(), memory.len(), memory.offset(), Arc::clone(&memory));
+        self.by_id.insert(memory.offset(), memory);
     }
 
-    /// All registrations that have a byte of a descriptor: a rail may use any of them.
-    fn touching(&self, descriptor: Descriptor) -> impl Iterator<Item = &Arc<Registered>> {
-        self.by_address.touching(descriptor).filter_map(|id| self.by_id.get(id))
+    fn remove(&mut self, id: MemoryId) -> Option<Arc<Registered>> {
+        let memory = self.by_id.remove(&id)?;
+        self.by_address.remove(memory.base(), memory.len(), id);
+        Some(memory)
     }
 }
 
@@ -46,7 +49,7 @@ impl Own {
 struct Known {
     peer: Arc<Peer>,
     handle: Handle,
-    memories: Table<Arc<Registered>>,
+    memories: Ranges<Arc<Registered>>,
 }
 
 /// An agent. Any thread may call any method.
@@ -122,9 +125,7 @@ impl Agent {
         let memory = unsafe { self.shared.session.register(base, len) }?;
         let id = memory.offset();
         let local = Arc::new(Registered::own(&self.shared.session, memory));
-        let mut registered = lock(&self.registered);
-        registered.by_address.insert(&local, id);
-        registered.by_id.insert(id, local);
+        lock(&self.registered).insert(local);
         Ok(id)
     }
 
@@ -135,14 +136,7 @@ impl Agent {
     /// No memory has this number; [`Error::Busy`] if a transfer that uses it is under way and does not end in time. The
     /// memory stays registered then.
     pub fn deregister(&self, id: MemoryId) -> Result<()> {
-        let taken = {
-            let mut registered = lock(&self.registered);
-            let taken = registered.by_id.remove(&id);
-            if let Some(local) = &taken {
-                registered.by_address.remove(local.base(), id);
-            }
-            taken
-        };
+        let taken = lock(&self.registered).remove(id);
         let unknown = || Error::Argument { what: "memory", why: format!("no registration has the number {id}") };
         let mut local = taken.ok_or_else(unknown)?;
         let begun = Instant::now();
@@ -153,9 +147,7 @@ impl Agent {
                     return Ok(());
                 }
                 Err(in_use) if begun.elapsed() > self.shared.settles_within() => {
-                    let mut registered = lock(&self.registered);
-                    registered.by_address.insert(&in_use, id);
-                    registered.by_id.insert(id, in_use);
+                    lock(&self.registered).insert(in_use);
                     return Err(Error::Busy { what: "the memory" });
                 }
                 Err(in_use) => local = in_use,
@@ -219,14 +211,14 @@ impl Agent {
         let entry = known.entry(name.clone()).or_insert_with(|| Known {
             peer: self.shared.peer(pe, &name),
             handle,
-            memories: Table::default(),
+            memories: Ranges::default(),
         });
         if metadata.complete {
-            entry.memories.clear();
+            entry.memories = Ranges::default();
         }
         for memory in memories {
             let remote = entry.peer.memory(&self.shared.session, memory);
-            entry.memories.insert(&Arc::clone(&remote), remote);
+            entry.memories.insert(remote.base(), remote.len(), remote.offset(), remote);
         }
         Ok(name)
     }
@@ -247,7 +239,7 @@ impl Agent {
             return Err(unknown());
         }
         for memory in metadata.memories(entry.peer.pe)? {
-            entry.memories.remove(memory.base(), memory.offset());
+            entry.memories.remove(memory.base(), memory.len(), memory.offset());
         }
         Ok(())
     }
@@ -280,7 +272,11 @@ impl Agent {
     /// [`Error::Unknown`].
     pub fn memory_of(&self, agent: &str) -> Result<Vec<Descriptor>> {
         let unknown = || Error::Unknown { agent: agent.to_owned() };
-        Ok(lock(&self.known).get(agent).ok_or_else(unknown)?.memories.descriptors().collect())
+        let known = lock(&self.known);
+        let all = known.get(agent).ok_or_else(unknown)?.memories.iter();
+        let mut all: Vec<Descriptor> = all.map(|(address, len)| Descriptor { address, len }).collect();
+        all.sort_by_key(|one| one.address);
+        Ok(all)
     }
 
     /// Connects to an agent, unless a connection is there or being made. Returns whether it is there. It does not
@@ -336,11 +332,13 @@ impl Agent {
                     format!("one of {} bytes here, of {} at the other agent; use equal lengths", here.len, there.len);
                 return Err(Error::Argument { what: "descriptors", why });
             }
-            let memory = registered.find(*here).ok_or_else(|| outside(&self.shared.name, *here))?;
-            registered.touching(*here).for_each(|one| list.uses(one));
+            let own = &registered.by_address;
+            let memory = own.holding(here.address, here.len).ok_or_else(|| outside(&self.shared.name, *here))?;
+            // A rail may use any registration that has one of the bytes.
+            own.touching(here.address, here.len).for_each(|one| list.uses(one));
             let of_peer = match known {
-                Some(known) => known.memories.find(*there).cloned(),
-                None => registered.find(*there).map(|own| {
+                Some(known) => known.memories.holding(there.address, there.len).cloned(),
+                None => own.holding(there.address, there.len).map(|own| {
                     list.uses(own);
                     peer.memory(&self.shared.session, Memory::clone(own))
                 }),
