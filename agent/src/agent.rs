@@ -1,6 +1,7 @@
 //! The agent.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -361,29 +362,37 @@ impl Agent {
     /// The next notification, if one has arrived. It does not block.
     #[must_use]
     pub fn notification(&self) -> Option<Notification> {
-        if let Some(first) = self.shared.inbox.take() {
-            return Some(first);
-        }
-        self.shared.receive();
-        self.shared.inbox.take()
+        self.wait_notification(Duration::ZERO)
     }
 
     /// Waits for the next notification, but no longer than this.
     #[must_use]
     pub fn wait_notification(&self, limit: Duration) -> Option<Notification> {
-        let begun = Instant::now();
-        loop {
-            if let Some(notification) = self.notification() {
-                return Some(notification);
-            }
-            let left = limit.checked_sub(begun.elapsed())?;
-            self.shared.inbox.wait(left.min(PAUSE));
-        }
+        self.read_notification(limit, |_| Ok::<(), Infallible>(()))?.ok()
     }
 
-    /// Waits until a notification may have arrived, or for this time.
-    pub fn await_notification(&self, time: Duration) {
-        self.shared.inbox.wait(time);
+    /// As [`Agent::wait_notification`], but the notification stays the next one if `read` refuses it.
+    ///
+    /// # Errors
+    /// That of `read`.
+    pub fn read_notification<E>(
+        &self,
+        limit: Duration,
+        mut read: impl FnMut(&Notification) -> std::result::Result<(), E>,
+    ) -> Option<std::result::Result<Notification, E>> {
+        let begun = Instant::now();
+        let inbox = &self.shared.inbox;
+        loop {
+            if let Some(found) = inbox.take(&mut read) {
+                return Some(found);
+            }
+            self.shared.receive();
+            if let Some(found) = inbox.take(&mut read) {
+                return Some(found);
+            }
+            let left = limit.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
+            inbox.wait(left.min(PAUSE));
+        }
     }
 
     /// The most bytes of a notification.
