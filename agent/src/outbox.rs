@@ -62,7 +62,11 @@ impl Outbox {
     ///
     /// # Errors
     /// The first write that has failed: nothing behind it can arrive.
-    pub fn advance(&mut self, session: &Session, (ours, theirs): (&Ring, &Registered)) -> symrail_transport::Result<()> {
+    pub fn advance(
+        &mut self,
+        session: &Session,
+        (ours, theirs): (&Ring, &Registered),
+    ) -> symrail_transport::Result<()> {
         while let Some(ended) = self.under_way.front().and_then(|(request, _)| request.outcome()) {
             ended?;
             if let Some((_, Some(delivery))) = self.under_way.pop_front() {

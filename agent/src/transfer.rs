@@ -52,7 +52,12 @@ impl List {
 
     /// Adds bytes at `local`, which are in memory of this agent, and as many at `address` in the process of the peer,
     /// which are in `remote`.
-    pub fn add(&mut self, (memory, local): (&Arc<Registered>, u64), (remote, address): (&Arc<Registered>, u64), len: u64) {
+    pub fn add(
+        &mut self,
+        (memory, local): (&Arc<Registered>, u64),
+        (remote, address): (&Arc<Registered>, u64),
+        len: u64,
+    ) {
         self.uses(memory);
         if !self.remotes.last().is_some_and(|last| Arc::ptr_eq(last, remote)) {
             self.remotes.push(Arc::clone(remote));

@@ -74,7 +74,11 @@ impl<T> Ranges<T> {
             let within = address.checked_sub(start.0).filter(|within| within < len)?;
             find(len - within, value)
         };
-        if self.entries.len() <= FEW { self.entries.iter().find_map(of) } else { self.near(address, address).find_map(of) }
+        if self.entries.len() <= FEW {
+            self.entries.iter().find_map(of)
+        } else {
+            self.near(address, address).find_map(of)
+        }
     }
 
     /// The value of the range that holds `len` bytes at `start`: of several that with the last first address, and of

@@ -12,8 +12,8 @@ pub use symrail_core::Segment;
 
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
-use crate::ranges::{At, Ranges};
 use crate::rail::{LocalKey, Registration, RemoteBuf};
+use crate::ranges::{At, Ranges};
 use crate::sparse::Sparse;
 
 struct Known {
@@ -347,7 +347,10 @@ mod tests {
                 assert!(r.local(id * 4096, 8).is_some() && r.remote(1, 0, id * 4096 + 2047).is_some());
                 assert!(r.check(Operation::Put, 1, id * 4096, 2048).is_ok() && !r.knows_separate(1, id * 4096 + 1));
                 r.remove(id as u32);
-                assert_eq!((r.remove_buffer(base(MANY + id)), r.remove_buffer(base(MANY + id))), (Some(id as u32), None));
+                assert_eq!(
+                    (r.remove_buffer(base(MANY + id)), r.remove_buffer(base(MANY + id))),
+                    (Some(id as u32), None)
+                );
                 r.forget_separate(1, id * 4096);
                 assert!(r.local_key(0, base(id)).is_none() && r.remote(1, 0, id * 4096).is_none());
                 add(&mut r, id);

@@ -54,9 +54,7 @@ impl Window {
         let own = own?;
         let of_rank = |(rank, bytes): (usize, &Vec<u8>)| match bytes.as_slice() {
             [] => Err(Failure::remote(format!("rank {rank} could not register its memory; its own message says why"))),
-            bytes => {
-                Ok(Registered::of_peer(&group.network.session, Memory::of_peer(group.pe(rank), bytes)?))
-            }
+            bytes => Ok(Registered::of_peer(&group.network.session, Memory::of_peer(group.pe(rank), bytes)?)),
         };
         let all = all?.iter().enumerate().map(of_rank).collect::<Result<_>>()?;
         Ok(Window { base, len, all, _own: own })

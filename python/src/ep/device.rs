@@ -66,7 +66,13 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |made, stream| call(made.buffers()?, stream))
     }
 
-    fn launch_dispatch(&self, py: Python<'_>, stream: usize, of: LowLatencyTokens, to: Option<Received>) -> PyResult<()> {
+    fn launch_dispatch(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        of: LowLatencyTokens,
+        to: Option<Received>,
+    ) -> PyResult<()> {
         self.call(py, stream, |buffers, stream| {
             buffers.check()?;
             // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use symrail::gpu::GpuDevice;
 use symrail_ep::cuda::high_throughput::USUAL_BLOCKS;
 use symrail_ep::cuda::{
-    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceRows, DeviceTokens, DeviceTokensReceived,
-    LowLatencyTokens,
+    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceRows, DeviceTokens,
+    DeviceTokensReceived, LowLatencyTokens,
 };
 use symrail_ep::plan::hosts::Hosts;
 use symrail_ep::{Element, Layout};
