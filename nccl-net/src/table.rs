@@ -129,9 +129,26 @@ pub(crate) unsafe fn taken<T>(pointer: Ptr) -> Option<Box<T>> {
     (!pointer.is_null()).then(|| unsafe { Box::from_raw(pointer.cast()) })
 }
 
+/// An object that NCCL gives up by a function with this name.
+pub(crate) trait Closed {
+    const BY: &'static str;
+}
+
+impl Closed for Context {
+    const BY: &'static str = "finalize";
+}
+
+impl Closed for Connection {
+    const BY: &'static str = "close";
+}
+
+impl Closed for Listening {
+    const BY: &'static str = "closeListen";
+}
+
 /// Frees an object that NCCL gives up.
-pub(crate) unsafe extern "C" fn close<T>(pointer: Ptr) -> Code {
-    guarded("close", || {
+pub(crate) unsafe extern "C" fn close<T: Closed>(pointer: Ptr) -> Code {
+    guarded(T::BY, || {
         // SAFETY: NCCL passes what it got of this type, or null.
         drop(unsafe { taken::<T>(pointer) });
         Ok(())

@@ -20,12 +20,20 @@ use crate::abi::{
 };
 use crate::network::{self, DEVICES, Network};
 use crate::report::{Failure, Logger, Result, guarded, log_to};
-use crate::table::{close, give, handle_at, object, put, taken};
+use crate::table::{Closed, close, give, handle_at, object, put, taken};
 
 /// A place where the ranks of a group connect.
 struct GroupListener {
     network: Arc<Network>,
     listener: Mutex<Listener>,
+}
+
+impl Closed for GroupListener {
+    const BY: &'static str = "closeListen";
+}
+
+impl Closed for Set {
+    const BY: &'static str = "destroyContext";
 }
 
 /// The number of the next set; 0 is that of a group's own context.
