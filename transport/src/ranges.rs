@@ -1,4 +1,5 @@
-//! Values by ranges of addresses, which may overlap. A search takes a few steps however many ranges there are.
+//! Values by ranges of addresses, which may overlap. A search takes a few steps however many ranges there are, and one
+//! more for each that holds, or nearly holds, the address.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +67,8 @@ impl<T> Ranges<T> {
         self.entries.iter().map(|((_, start, _), (len, _))| (start.0, *len))
     }
 
-    /// What `find` returns for a range that holds an address, given the number of bytes from there to the range's end;
+    /// What `find` returns for a range that holds an address (of several first for the shortest, by the bits of their
+    /// lengths), given the number of bytes from there to the range's end;
     /// it is called until it returns something.
     #[inline]
     pub fn find_at<R>(&self, address: u64, mut find: impl FnMut(u64, &T) -> Option<R>) -> Option<R> {
