@@ -4,6 +4,8 @@
 
 #[path = "../support/emulation.rs"]
 mod emulation;
+#[path = "../support/libraries.rs"]
+mod libraries;
 
 mod apart;
 mod atomics;
