@@ -1,6 +1,7 @@
 //! The agent.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -8,13 +9,14 @@ use std::time::{Duration, Instant};
 use symrail_core::lock;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::Handle;
-use symrail_proxy::session::{Progress, Session};
+use symrail_proxy::session::{Progress, Registered, Session};
 use symrail_transport::env::{Settings, log};
+use symrail_transport::ranges::Ranges;
 
 use crate::error::{Error, Result};
 use crate::inbox::Notification;
 use crate::kept::Kept;
-use crate::memory::{Descriptor, Local, MemoryId, Remote, Table};
+use crate::memory::{Descriptor, MemoryId};
 use crate::metadata::{Metadata, must_be_a_name};
 use crate::outbox;
 use crate::peer::Peer;
@@ -26,19 +28,21 @@ const PAUSE: Duration = Duration::from_micros(100);
 
 /// This agent's memory.
 #[derive(Default)]
-struct Registered {
-    by_id: HashMap<MemoryId, Arc<Local>>,
-    by_address: Table<MemoryId>,
+struct Own {
+    by_id: HashMap<MemoryId, Arc<Registered>>,
+    by_address: Ranges<Arc<Registered>>,
 }
 
-impl Registered {
-    fn find(&self, descriptor: Descriptor) -> Option<&Arc<Local>> {
-        self.by_id.get(self.by_address.find(descriptor)?)
+impl Own {
+    fn insert(&mut self, memory: Arc<Registered>) {
+        self.by_address.insert(memory.base(), memory.len(), memory.offset(), Arc::clone(&memory));
+        self.by_id.insert(memory.offset(), memory);
     }
 
-    /// All registrations that have a byte of a descriptor: a rail may use any of them.
-    fn touching(&self, descriptor: Descriptor) -> impl Iterator<Item = &Arc<Local>> {
-        self.by_address.touching(descriptor).filter_map(|id| self.by_id.get(id))
+    fn remove(&mut self, id: MemoryId) -> Option<Arc<Registered>> {
+        let memory = self.by_id.remove(&id)?;
+        self.by_address.remove(memory.base(), memory.len(), id);
+        Some(memory)
     }
 }
 
@@ -46,7 +50,7 @@ impl Registered {
 struct Known {
     peer: Arc<Peer>,
     handle: Handle,
-    memories: Table<Arc<Remote>>,
+    memories: Ranges<Arc<Registered>>,
 }
 
 /// An agent. Any thread may call any method.
@@ -55,7 +59,7 @@ struct Known {
 /// seconds, deregisters all memory, and disconnects it from its peers.
 pub struct Agent {
     shared: Arc<Shared>,
-    registered: Mutex<Registered>,
+    registered: Mutex<Own>,
     known: Mutex<HashMap<String, Known>>,
     thread: Option<JoinHandle<()>>,
     _kept: Option<Kept>,
@@ -121,10 +125,8 @@ impl Agent {
         // SAFETY: the caller's promise.
         let memory = unsafe { self.shared.session.register(base, len) }?;
         let id = memory.offset();
-        let local = Arc::new(Local::new(&self.shared.session, memory));
-        let mut registered = lock(&self.registered);
-        registered.by_address.insert(&local.memory, id);
-        registered.by_id.insert(id, local);
+        let local = Arc::new(Registered::own(&self.shared.session, memory));
+        lock(&self.registered).insert(local);
         Ok(id)
     }
 
@@ -135,14 +137,7 @@ impl Agent {
     /// No memory has this number; [`Error::Busy`] if a transfer that uses it is under way and does not end in time. The
     /// memory stays registered then.
     pub fn deregister(&self, id: MemoryId) -> Result<()> {
-        let taken = {
-            let mut registered = lock(&self.registered);
-            let taken = registered.by_id.remove(&id);
-            if let Some(local) = &taken {
-                registered.by_address.remove(local.memory.base(), id);
-            }
-            taken
-        };
+        let taken = lock(&self.registered).remove(id);
         let unknown = || Error::Argument { what: "memory", why: format!("no registration has the number {id}") };
         let mut local = taken.ok_or_else(unknown)?;
         let begun = Instant::now();
@@ -153,9 +148,7 @@ impl Agent {
                     return Ok(());
                 }
                 Err(in_use) if begun.elapsed() > self.shared.settles_within() => {
-                    let mut registered = lock(&self.registered);
-                    registered.by_address.insert(&in_use.memory, id);
-                    registered.by_id.insert(id, in_use);
+                    lock(&self.registered).insert(in_use);
                     return Err(Error::Busy { what: "the memory" });
                 }
                 Err(in_use) => local = in_use,
@@ -170,7 +163,7 @@ impl Agent {
     #[must_use]
     pub fn metadata(&self) -> Vec<u8> {
         let registered = lock(&self.registered);
-        let all = registered.by_id.values().map(|local| &local.memory);
+        let all = registered.by_id.values().map(|local| &***local);
         Metadata::encode(&self.shared.name, (&self.shared.handle, true), true, all)
     }
 
@@ -185,7 +178,7 @@ impl Agent {
             let why = || format!("no registration has the number {id}");
             registered.by_id.get(id).ok_or_else(|| Error::Argument { what: "memory", why: why() })
         };
-        let found: Vec<&Memory> = memory.iter().map(|id| find(id).map(|local| &local.memory)).collect::<Result<_>>()?;
+        let found: Vec<&Memory> = memory.iter().map(|id| find(id).map(|local| &***local)).collect::<Result<_>>()?;
         let handle = (&self.shared.handle, with_connection);
         Ok(Metadata::encode(&self.shared.name, handle, false, found.into_iter()))
     }
@@ -219,15 +212,14 @@ impl Agent {
         let entry = known.entry(name.clone()).or_insert_with(|| Known {
             peer: self.shared.peer(pe, &name),
             handle,
-            memories: Table::default(),
+            memories: Ranges::default(),
         });
         if metadata.complete {
-            entry.memories.clear();
+            entry.memories = Ranges::default();
         }
         for memory in memories {
             let remote = entry.peer.memory(&self.shared.session, memory);
-            let memory = remote.memory.clone();
-            entry.memories.insert(&memory, remote);
+            entry.memories.insert(remote.base(), remote.len(), remote.offset(), remote);
         }
         Ok(name)
     }
@@ -248,7 +240,7 @@ impl Agent {
             return Err(unknown());
         }
         for memory in metadata.memories(entry.peer.pe)? {
-            entry.memories.remove(memory.base(), memory.offset());
+            entry.memories.remove(memory.base(), memory.len(), memory.offset());
         }
         Ok(())
     }
@@ -281,7 +273,11 @@ impl Agent {
     /// [`Error::Unknown`].
     pub fn memory_of(&self, agent: &str) -> Result<Vec<Descriptor>> {
         let unknown = || Error::Unknown { agent: agent.to_owned() };
-        Ok(lock(&self.known).get(agent).ok_or_else(unknown)?.memories.descriptors().collect())
+        let known = lock(&self.known);
+        let all = known.get(agent).ok_or_else(unknown)?.memories.iter();
+        let mut all: Vec<Descriptor> = all.map(|(address, len)| Descriptor { address, len }).collect();
+        all.sort_by_key(|one| one.address);
+        Ok(all)
     }
 
     /// Connects to an agent, unless a connection is there or being made. Returns whether it is there. It does not
@@ -337,13 +333,15 @@ impl Agent {
                     format!("one of {} bytes here, of {} at the other agent; use equal lengths", here.len, there.len);
                 return Err(Error::Argument { what: "descriptors", why });
             }
-            let memory = registered.find(*here).ok_or_else(|| outside(&self.shared.name, *here))?;
-            registered.touching(*here).for_each(|one| list.uses(one));
+            let own = &registered.by_address;
+            let memory = own.holding(here.address, here.len).ok_or_else(|| outside(&self.shared.name, *here))?;
+            // A rail may use any registration that has one of the bytes.
+            own.touching(here.address, here.len).for_each(|one| list.uses(one));
             let of_peer = match known {
-                Some(known) => known.memories.find(*there).cloned(),
-                None => registered.find(*there).map(|own| {
+                Some(known) => known.memories.holding(there.address, there.len).cloned(),
+                None => own.holding(there.address, there.len).map(|own| {
                     list.uses(own);
-                    peer.memory(&self.shared.session, own.memory.clone())
+                    peer.memory(&self.shared.session, Memory::clone(own))
                 }),
             };
             let of_peer = of_peer.ok_or_else(|| outside(agent, *there))?;
@@ -364,29 +362,37 @@ impl Agent {
     /// The next notification, if one has arrived. It does not block.
     #[must_use]
     pub fn notification(&self) -> Option<Notification> {
-        if let Some(first) = self.shared.inbox.take() {
-            return Some(first);
-        }
-        self.shared.receive();
-        self.shared.inbox.take()
+        self.wait_notification(Duration::ZERO)
     }
 
     /// Waits for the next notification, but no longer than this.
     #[must_use]
     pub fn wait_notification(&self, limit: Duration) -> Option<Notification> {
-        let begun = Instant::now();
-        loop {
-            if let Some(notification) = self.notification() {
-                return Some(notification);
-            }
-            let left = limit.checked_sub(begun.elapsed())?;
-            self.shared.inbox.wait(left.min(PAUSE));
-        }
+        self.read_notification(limit, |_| Ok::<(), Infallible>(()))?.ok()
     }
 
-    /// Waits until a notification may have arrived, or for this time.
-    pub fn await_notification(&self, time: Duration) {
-        self.shared.inbox.wait(time);
+    /// As [`Agent::wait_notification`], but the notification stays the next one if `read` refuses it.
+    ///
+    /// # Errors
+    /// That of `read`.
+    pub fn read_notification<E>(
+        &self,
+        limit: Duration,
+        mut read: impl FnMut(&Notification) -> std::result::Result<(), E>,
+    ) -> Option<std::result::Result<Notification, E>> {
+        let begun = Instant::now();
+        let inbox = &self.shared.inbox;
+        loop {
+            if let Some(found) = inbox.take(&mut read) {
+                return Some(found);
+            }
+            self.shared.receive();
+            if let Some(found) = inbox.take(&mut read) {
+                return Some(found);
+            }
+            let left = limit.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
+            inbox.wait(left.min(PAUSE));
+        }
     }
 
     /// The most bytes of a notification.

@@ -44,12 +44,15 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// The notification that arrived first.
-    pub fn take(&self) -> Option<Notification> {
+    /// The notification that arrived first. It stays if `read` refuses it.
+    pub fn take<E>(&self, read: impl FnOnce(&Notification) -> Result<(), E>) -> Option<Result<Notification, E>> {
         let mut waiting = lock(&self.waiting);
+        if let Err(refused) = read(waiting.all.front()?) {
+            return Some(Err(refused));
+        }
         let first = waiting.all.pop_front()?;
         waiting.bytes -= first.message.len() + OVERHEAD;
-        Some(first)
+        Some(Ok(first))
     }
 
     /// Waits until a notification is there, or for this time.

@@ -49,7 +49,7 @@ impl Metadata {
             identity: *handle.identity(),
             handle: with_handle.then(|| handle.encode().to_vec()),
             complete,
-            memories: memories.map(|memory| memory.encode()[..memory.encoded_len()].to_vec()).collect(),
+            memories: memories.map(Memory::encode_short).collect(),
         };
         let mut bytes = encoding::encode(&metadata);
         let tag = hmac(&handle.key(PURPOSE)).chain_update(&bytes).finalize().into_bytes();
@@ -87,8 +87,7 @@ impl Metadata {
     /// The memory, as that of the peer `pe`.
     pub fn memories(&self, pe: Pe) -> Result<Vec<Memory>> {
         let refused = |error: symrail_transport::Error| Error::Metadata { why: error.to_string() };
-        let memory = |bytes: &Vec<u8>| Memory::decode(&Memory::of_peer(pe, bytes)?);
-        self.memories.iter().map(|bytes| memory(bytes).map_err(refused)).collect()
+        self.memories.iter().map(|bytes| Memory::of_peer(pe, bytes).map_err(refused)).collect()
     }
 }
 

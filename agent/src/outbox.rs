@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-use symrail_proxy::session::{Place, Request, Session};
+use symrail_proxy::session::{Registered, Request, Session};
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
 use crate::error::{Error, Result};
-use crate::ring::{FRAGMENT, Ring, SLOTS, Theirs, slot, stamp};
+use crate::ring::{FRAGMENT, Ring, SLOTS, slot, stamp};
 
 /// The most bytes of a notification.
 pub const MOST_BYTES: usize = 16 << 20;
@@ -62,7 +62,11 @@ impl Outbox {
     ///
     /// # Errors
     /// The first write that has failed: nothing behind it can arrive.
-    pub fn advance(&mut self, session: &Session, (ours, theirs): (&Ring, &Theirs)) -> symrail_transport::Result<()> {
+    pub fn advance(
+        &mut self,
+        session: &Session,
+        (ours, theirs): (&Ring, &Registered),
+    ) -> symrail_transport::Result<()> {
         while let Some(ended) = self.under_way.front().and_then(|(request, _)| request.outcome()) {
             ended?;
             if let Some((_, Some(delivery))) = self.under_way.pop_front() {
@@ -77,11 +81,11 @@ impl Outbox {
             }
             let rest = &message.bytes[message.at..];
             let (len, more) = (rest.len().min(most), rest.len() > most);
-            let at = |offset| Place::new(&theirs.handle, slot(self.next) + offset);
+            let at = |offset| theirs.place(slot(self.next) + offset);
             let value = (AmoOp::Set, stamp(self.next, len, more));
             // SAFETY: the source is copied during the call.
             let started =
-                unsafe { session.start_put_signal(at(8)?, (Source::Copied(rest.as_ptr()), len as u64), at(0)?, value) };
+                unsafe { session.start_put_signal(at(8), (Source::Copied(rest.as_ptr()), len as u64), at(0), value) };
             let Some(request) = started? else { return Ok(()) };
             self.next += 1;
             message.at += len;
@@ -101,8 +105,8 @@ impl Outbox {
 }
 
 /// Tells a peer how many fragments were taken out of the ring that it fills. Returns `false` if there is no room now.
-pub fn confirm(session: &Session, theirs: &Theirs, taken: u64) -> symrail_transport::Result<bool> {
-    let word = Place::new(&theirs.handle, 0)?;
+pub fn confirm(session: &Session, theirs: &Registered, taken: u64) -> symrail_transport::Result<bool> {
+    let word = theirs.place(0);
     let nothing = (Source::Stable(std::ptr::null()), 0);
     // SAFETY: no byte is read from the source.
     let started = unsafe { session.start_put_signal(word, nothing, word, (AmoOp::Set, taken)) };
@@ -145,7 +149,7 @@ impl Incoming {
     }
 
     /// Confirms fragments to the peer, not each one alone.
-    pub fn confirm(&mut self, session: &Session, theirs: &Theirs) -> symrail_transport::Result<()> {
+    pub fn confirm(&mut self, session: &Session, theirs: &Registered) -> symrail_transport::Result<()> {
         if self.next - self.confirmed >= SLOTS / 4 && confirm(session, theirs, self.next)? {
             self.confirmed = self.next;
         }

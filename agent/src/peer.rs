@@ -5,27 +5,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use symrail_core::lock;
-use symrail_proxy::session::Session;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Link, State as LinkState};
+use symrail_proxy::session::{Registered, Session};
 use symrail_transport::Pe;
 
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
-use crate::memory::{MemoryId, Remote};
+use crate::memory::MemoryId;
 use crate::outbox::{Delivery, Incoming, Outbox};
-use crate::ring::{Ring, Theirs};
+use crate::ring::Ring;
 
 /// A connection, and the rings at both of its ends.
 pub struct Channel {
     link: Link,
     ours: Ring,
-    theirs: Theirs,
+    theirs: Registered,
     incoming: Incoming,
 }
 
 impl Channel {
-    pub fn new(link: Link, ours: Ring, theirs: Theirs) -> Channel {
+    pub fn new(link: Link, ours: Ring, theirs: Registered) -> Channel {
         Channel { link, ours, theirs, incoming: Incoming::default() }
     }
 }
@@ -49,7 +49,7 @@ pub struct Peer {
     lost: OnceLock<Error>,
     state: Mutex<State>,
     /// Its memory that is in use here, by the numbers of its registrations.
-    memories: Mutex<HashMap<MemoryId, Weak<Remote>>>,
+    memories: Mutex<HashMap<MemoryId, Weak<Registered>>>,
 }
 
 impl Peer {
@@ -83,18 +83,18 @@ impl Peer {
         }
     }
 
-    /// Its memory behind a handle. There is one [`Remote`] for each registration, because the session has one record.
-    pub fn memory(&self, session: &Arc<Session>, memory: Memory) -> Arc<Remote> {
+    /// Its memory behind a handle. There is one owner for each registration.
+    pub fn memory(&self, session: &Arc<Session>, memory: Memory) -> Arc<Registered> {
         let mut all = lock(&self.memories);
         let known = all.get(&memory.offset()).and_then(Weak::upgrade);
-        if let Some(known) = known.filter(|known| known.memory == memory) {
+        if let Some(known) = known.filter(|known| ***known == memory) {
             return known;
         }
         if all.len() == all.capacity() {
             all.retain(|_, known| known.strong_count() > 0);
         }
         let id = memory.offset();
-        let new = Arc::new(Remote::new(session, memory));
+        let new = Arc::new(Registered::of_peer(session, memory));
         all.insert(id, Arc::downgrade(&new));
         new
     }

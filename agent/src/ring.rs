@@ -5,12 +5,9 @@
 //! ([`stamp`]), so a stamp with the right number shows that the bytes are there. In front of the slots is the word by
 //! which the other end tells how many fragments it has taken out of *its* ring.
 
-use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use symrail_proxy::session::Session;
-use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::{Session, Words};
 use symrail_transport::Result;
 
 /// The number of slots.
@@ -33,82 +30,35 @@ pub fn slot(number: u64) -> u64 {
     8 * (1 + (number % SLOTS) * SLOT_WORDS as u64)
 }
 
-/// Registered memory of this process. The peer writes to it at any time, so it is accessed by words only.
-pub struct Ring {
-    words: Box<[UnsafeCell<u64>]>,
-    memory: Memory,
-    session: Arc<Session>,
-}
-
-// SAFETY: the words are accessed atomically only.
-unsafe impl Send for Ring {}
-// SAFETY: as above.
-unsafe impl Sync for Ring {}
+/// The ring that the peer fills.
+pub struct Ring(Words);
 
 impl Ring {
     pub fn new(session: &Arc<Session>) -> Result<Ring> {
-        let words: Box<[UnsafeCell<u64>]> = (0..WORDS).map(|_| UnsafeCell::new(0)).collect();
-        let base = words.as_ptr().cast_mut().cast::<u8>();
-        // SAFETY: it is deregistered before it is freed.
-        let memory = unsafe { session.register(base, size_of_val(&*words)) }?;
-        Ok(Ring { words, memory, session: Arc::clone(session) })
+        Words::new(session, WORDS).map(Ring)
     }
 
-    /// The handle for the peer, without the zeros at its end.
+    /// The handle for the peer.
     pub fn handle(&self) -> Vec<u8> {
-        self.memory.encode()[..self.memory.encoded_len()].to_vec()
+        self.0.memory().encode_short()
     }
 
     /// The number of fragments that the peer has taken out of its ring.
     pub fn taken_by_peer(&self) -> u64 {
-        self.load(0)
+        self.0.load(0)
     }
 
     /// The bytes of fragment `number`, if it has arrived, and whether another one follows.
     pub fn fragment(&self, number: u64) -> Option<(Vec<u8>, bool)> {
         let first = slot(number) as usize / 8;
-        let found = self.load(first);
+        let found = self.0.load(first);
         if found & !(MORE | LEN) != stamp(number, 0, false) {
             return None;
         }
         let len = FRAGMENT.min((found & LEN) as usize);
         let mut bytes: Vec<u8> =
-            (0..len.div_ceil(8)).flat_map(|word| self.load(first + 1 + word).to_ne_bytes()).collect();
+            (0..len.div_ceil(8)).flat_map(|word| self.0.load(first + 1 + word).to_ne_bytes()).collect();
         bytes.truncate(len);
         Some((bytes, found & MORE != 0))
-    }
-
-    fn load(&self, at: usize) -> u64 {
-        // SAFETY: an aligned word of this memory, which only atomic accesses and rails touch.
-        self.words.get(at).map_or(0, |word| unsafe { AtomicU64::from_ptr(word.get()) }.load(Ordering::Acquire))
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.session.deregister(&self.memory);
-    }
-}
-
-/// The handle of the peer's ring. What the session knows about it is dropped with this.
-pub struct Theirs {
-    pub handle: Box<[u8; HANDLE_SIZE]>,
-    session: Arc<Session>,
-}
-
-impl Theirs {
-    pub fn new(session: &Arc<Session>, pe: u32, handle: &[u8]) -> Result<Theirs> {
-        Ok(Theirs { handle: Box::new(Memory::of_peer(pe, handle)?), session: Arc::clone(session) })
-    }
-}
-
-impl Drop for Theirs {
-    fn drop(&mut self) {
-        // Memory of this process is deregistered by its owner alone.
-        if let Ok(memory) = Memory::decode(&self.handle)
-            && memory.pe() != self.session.me()
-        {
-            self.session.deregister(&memory);
-        }
     }
 }

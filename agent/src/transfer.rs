@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use symrail_core::{Backoff, lock};
-use symrail_proxy::session::{Part, Place, Request};
+use symrail_proxy::session::{Part, Registered, Request};
 
 use crate::error::{Error, Result};
-use crate::memory::{Local, Remote};
 use crate::outbox::Delivery;
 use crate::peer::Peer;
 use crate::worker::Shared;
@@ -37,8 +36,8 @@ pub(crate) struct List {
     peer: Arc<Peer>,
     items: Vec<Item>,
     /// This agent's memory that the items use.
-    locals: HashMap<*const Local, Weak<Local>>,
-    remotes: Vec<Arc<Remote>>,
+    locals: HashMap<*const Registered, Weak<Registered>>,
+    remotes: Vec<Arc<Registered>>,
 }
 
 // SAFETY: the pointers are keys, and are not dereferenced.
@@ -53,12 +52,17 @@ impl List {
 
     /// Adds bytes at `local`, which are in memory of this agent, and as many at `address` in the process of the peer,
     /// which are in `remote`.
-    pub fn add(&mut self, (memory, local): (&Arc<Local>, u64), (remote, address): (&Arc<Remote>, u64), len: u64) {
+    pub fn add(
+        &mut self,
+        (memory, local): (&Arc<Registered>, u64),
+        (remote, address): (&Arc<Registered>, u64),
+        len: u64,
+    ) {
         self.uses(memory);
         if !self.remotes.last().is_some_and(|last| Arc::ptr_eq(last, remote)) {
             self.remotes.push(Arc::clone(remote));
         }
-        let (index, at) = (self.remotes.len() - 1, address - remote.memory.base());
+        let (index, at) = (self.remotes.len() - 1, address - remote.base());
         if let Some(last) = self.items.last_mut()
             && (last.remote, last.at + last.len, last.local + last.len) == (index, at, local)
         {
@@ -69,21 +73,20 @@ impl List {
     }
 
     /// Notes that the list uses memory of this agent.
-    pub fn uses(&mut self, memory: &Arc<Local>) {
+    pub fn uses(&mut self, memory: &Arc<Registered>) {
         self.locals.entry(Arc::as_ptr(memory)).or_insert_with(|| Arc::downgrade(memory));
     }
 
     /// The memory of this agent, kept registered.
-    fn pinned(&self) -> Result<Vec<Arc<Local>>> {
+    fn pinned(&self) -> Result<Vec<Arc<Registered>>> {
         let gone = || Error::Argument { what: "transfer", why: "memory that it uses was deregistered".into() };
         self.locals.values().map(|memory| memory.upgrade().ok_or_else(gone)).collect()
     }
 
     fn parts(&self, from: usize) -> impl Iterator<Item = Part<'_>> {
-        // A handle that this process has encoded is one.
-        self.items[from..].iter().map_while(|item| {
-            let place = Place::new(&self.remotes[item.remote].handle, item.at).ok()?;
-            Some(Part { place, local: std::ptr::with_exposed_provenance_mut(item.local as usize), len: item.len })
+        self.items[from..].iter().map(|item| {
+            let place = self.remotes[item.remote].place(item.at);
+            Part { place, local: std::ptr::with_exposed_provenance_mut(item.local as usize), len: item.len }
         })
     }
 }
@@ -98,7 +101,7 @@ struct Progress {
     failed: Option<Error>,
     cancelled: bool,
     /// The memory that operations under way use.
-    pinned: Vec<Arc<Local>>,
+    pinned: Vec<Arc<Registered>>,
 }
 
 /// A transfer that was posted.

@@ -7,8 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use symrail_core::{Backoff, encoding, lock};
-use symrail_proxy::session::Session;
-use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Listener};
+use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Link, Listener};
+use symrail_proxy::session::{Registered, Session};
 use symrail_transport::{Error as TransportError, Pe};
 
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use crate::inbox::Inbox;
 use crate::metadata::must_be_a_name;
 use crate::outbox::Delivery;
 use crate::peer::{Channel, Peer};
-use crate::ring::{Ring, Theirs};
+use crate::ring::Ring;
 use crate::transfer::Running;
 
 /// Pauses of the thread: while something is under way, and otherwise.
@@ -30,21 +31,33 @@ const LAST_NOTIFICATIONS: Duration = Duration::from_secs(2);
 /// What both ends of a connection tell each other: the name, and the handle of the ring.
 type Hello = (String, Vec<u8>);
 
-/// A dialer that was answered.
-struct Half {
-    answered: Answered,
+/// A connection that is being made.
+struct Attempt {
+    way: Way,
     peer: Arc<Peer>,
     ours: Ring,
-    theirs: Theirs,
     since: Instant,
 }
 
-/// An attempt to connect.
-struct Attempt {
-    dial: Dial,
-    peer: Arc<Peer>,
-    ours: Ring,
-    since: Instant,
+enum Way {
+    /// The peer has dialed and was answered; its ring.
+    Answered(Answered, Memory),
+    Dialed(Dial),
+}
+
+impl Way {
+    /// The connection and the peer's ring, once the connection is there.
+    fn poll(&mut self, session: &Session) -> symrail_transport::Result<Option<(Link, Memory)>> {
+        match self {
+            Way::Answered(answered, ring) => Ok(answered.poll()?.map(|link| (link, ring.clone()))),
+            Way::Dialed(dial) => {
+                let Some((link, payload)) = dial.poll(session)? else { return Ok(None) };
+                let (_, ring): Hello = encoding::decode(&payload, "the answer of an agent", link.pe())?;
+                let ring = Memory::of_peer(link.pe(), &ring)?;
+                Ok(Some((link, ring)))
+            }
+        }
+    }
 }
 
 /// Transfers under way, and whether there can be no more, because the agent ends.
@@ -56,7 +69,6 @@ struct UnderWay {
 
 struct Connecting {
     listener: Listener,
-    halves: Vec<Half>,
     attempts: Vec<Attempt>,
 }
 
@@ -83,7 +95,7 @@ impl Shared {
             handle: listener.handle().clone(),
             inbox: Inbox::default(),
             timeout,
-            connecting: Mutex::new(Connecting { listener, halves: Vec::new(), attempts: Vec::new() }),
+            connecting: Mutex::new(Connecting { listener, attempts: Vec::new() }),
             peers: Mutex::default(),
             running: Mutex::default(),
             woken: Mutex::new(false),
@@ -109,7 +121,7 @@ impl Shared {
         let attempt = Ring::new(&self.session).and_then(|ours| {
             let hello: Hello = (self.name.clone(), ours.handle());
             let dial = Dial::new(&self.session, handle, &encoding::encode(&hello))?;
-            Ok(Attempt { dial, peer: Arc::clone(peer), ours, since: Instant::now() })
+            Ok(Attempt { way: Way::Dialed(dial), peer: Arc::clone(peer), ours, since: Instant::now() })
         });
         match attempt {
             Ok(attempt) => connecting.attempts.push(attempt),
@@ -229,59 +241,38 @@ impl Shared {
     /// Takes the next steps of all connections that are being made. Returns whether there are any.
     fn advance_connections(&self) -> bool {
         let mut connecting = lock(&self.connecting);
-        let Connecting { listener, halves, attempts } = &mut *connecting;
+        let Connecting { listener, attempts } = &mut *connecting;
         match self.answer(listener) {
-            Ok(half) => halves.extend(half),
+            Ok(attempt) => attempts.extend(attempt),
             Err(error) => tracing::warn!(agent = self.name, %error, "an agent that connects was refused"),
         }
-        let mut at = 0;
-        while let Some(half) = halves.get_mut(at) {
-            let ended = half.answered.poll();
-            if matches!(ended, Ok(None)) && half.since.elapsed() <= self.timeout {
-                at += 1;
-                continue;
-            }
-            let Half { peer, ours, theirs, .. } = halves.swap_remove(at);
-            match ended {
-                Ok(Some(link)) => peer.add(Channel::new(link, ours, theirs)),
-                // It may have connected in another way.
-                Err(error) if peer.is_open().is_ok_and(|open| !open) => self.lose(&peer, &error.to_string()),
-                _ => {}
-            }
-        }
-        let mut at = 0;
-        while let Some(attempt) = attempts.get_mut(at) {
-            let ended = attempt.dial.poll(&self.session);
-            let late = attempt.since.elapsed() > self.timeout;
-            if matches!(ended, Ok(None)) && !late {
-                at += 1;
-                continue;
-            }
-            let Attempt { peer, ours, .. } = attempts.swap_remove(at);
-            let opened = ended.and_then(|link| {
-                let Some((link, payload)) = link else { return Ok(None) };
-                let (_, ring): Hello = encoding::decode(&payload, "the answer of an agent", peer.pe)?;
-                Ok(Some(Channel::new(link, ours, Theirs::new(&self.session, peer.pe, &ring)?)))
-            });
-            let why = match opened {
-                Ok(Some(channel)) => {
-                    peer.add(channel);
+        for mut attempt in std::mem::take(attempts) {
+            let ended = attempt.way.poll(&self.session);
+            let Attempt { way, peer, ours, since } = attempt;
+            let why = match ended {
+                Ok(Some((link, ring))) => {
+                    peer.add(Channel::new(link, ours, Registered::of_peer(&self.session, ring)));
                     continue;
                 }
+                Ok(None) if since.elapsed() <= self.timeout => {
+                    attempts.push(Attempt { way, peer, ours, since });
+                    continue;
+                }
+                Ok(None) if matches!(way, Way::Answered(..)) => continue,
                 Ok(None) => format!("it has not answered for {} s (SYMRAIL_TIMEOUT_S)", self.timeout.as_secs()),
                 Err(TransportError::PeerLost { why, .. }) => why,
                 Err(error) => error.to_string(),
             };
-            // It may have connected itself.
+            // It may have connected in another way.
             if peer.is_open().is_ok_and(|open| !open) {
                 self.lose(&peer, &why);
             }
         }
-        !halves.is_empty() || !attempts.is_empty()
+        !attempts.is_empty()
     }
 
     /// Answers the next agent that connects.
-    fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Half>> {
+    fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Attempt>> {
         let Some(arrival) = listener.poll(&self.session)? else { return Ok(None) };
         let pe = arrival.pe();
         let malformed = |why| TransportError::Malformed { what: "the greeting of an agent", pe, why };
@@ -290,12 +281,12 @@ impl Shared {
         }
         let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", pe)?;
         must_be_a_name(&name).map_err(|error| malformed(error.to_string()))?;
-        let theirs = Theirs::new(&self.session, arrival.pe(), &ring)?;
+        let ring = Memory::of_peer(arrival.pe(), &ring)?;
         let ours = Ring::new(&self.session)?;
         let peer = self.peer(arrival.pe(), &name);
         let hello: Hello = (self.name.clone(), ours.handle());
         let answered = arrival.answer(&self.session, &encoding::encode(&hello))?;
-        Ok(Some(Half { answered, peer, ours, theirs, since: Instant::now() }))
+        Ok(Some(Attempt { way: Way::Answered(answered, ring), peer, ours, since: Instant::now() }))
     }
 
     /// Cancels all transfers, waits for what is under way, and sends the notifications that wait, for a limited time.
@@ -316,7 +307,6 @@ impl Shared {
         }
         let mut connecting = lock(&self.connecting);
         connecting.attempts.clear();
-        connecting.halves.clear();
         drop(connecting);
         let peers = std::mem::take(&mut *lock(&self.peers));
         peers.values().for_each(|peer| peer.fail("this agent has ended"));

@@ -8,7 +8,7 @@ use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyTokens};
 use symrail_ep::{Element, fp8};
 
 type Failure = Box<dyn std::error::Error>;
@@ -175,7 +175,7 @@ fn check(
         // SAFETY: the memory belongs to this function, has the size for these tokens, and lives until the stream is
         // idle.
         unsafe {
-            buffers.send_dispatch(&stream, kind, x, topk, tokens)?;
+            buffers.send_dispatch(&stream, &LowLatencyTokens { rows: kind, x, topk, tokens })?;
             buffers.receive_dispatch(&stream, &found)?;
         }
         finish(&stream, &buffers)?;
@@ -241,10 +241,11 @@ fn replay(
     }
     let (x, topk, weights, out) =
         (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
+    let sent = LowLatencyTokens { rows: memory.kind, x, topk, tokens: shape.most_tokens };
     let graph = stream.capture(|| -> Result<(), Failure> {
         // SAFETY: the memory lives as long as the graph, and has the size for the most tokens.
         unsafe {
-            buffers.send_dispatch(stream, memory.kind, x, topk, shape.most_tokens)?;
+            buffers.send_dispatch(stream, &sent)?;
             buffers.receive_dispatch(stream, &found)?;
             buffers.send_combine(stream, rows, weights, shape.most_tokens, found.number)?;
             Ok(buffers.receive_combine(stream, topk, shape.most_tokens, out, 0)?)
@@ -364,10 +365,11 @@ fn time(
     let (x, topk, weights, out) =
         (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
     let found = memory.found();
+    let sent = LowLatencyTokens { rows: kind, x, topk, tokens: shape.most_tokens };
     let graph = stream.capture(|| -> Result<(), Failure> {
         // SAFETY: the memory lives as long as the graph.
         unsafe {
-            buffers.send_dispatch(&stream, kind, x, topk, shape.most_tokens)?;
+            buffers.send_dispatch(&stream, &sent)?;
             buffers.receive_dispatch(&stream, &found)?;
             buffers.send_combine(&stream, found.rows, weights, shape.most_tokens, found.number)?;
             Ok(buffers.receive_combine(&stream, topk, shape.most_tokens, out, 0)?)

@@ -1,14 +1,12 @@
 //! The CPU device's operations, through channels to an engine that delays and reorders, and on mapped peers.
 #![allow(clippy::unwrap_used)]
 
-mod fake;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fake::{HEAP, Reach, Shape, World};
+use crate::fake::{HEAP, Reach, Shape, World};
 use symrail_kernels::cpu::{Cmp, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, Symmetric, Thread};
 use symrail_proxy::channel::Request;
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Link, State};
-use symrail_proxy::session::{Place, Request};
+use symrail_proxy::session::{Place, Registered, Request};
 
 use crate::network::Network;
 use crate::report::{Failure, Result};
@@ -17,9 +17,9 @@ const CALLS_PER_LOOK: u32 = 64;
 /// One end of a connection.
 pub struct Channel {
     pub network: Arc<Network>,
+    /// The other end's ring.
+    ring: Registered,
     link: Link,
-    /// The handle of the other end's ring.
-    ring: [u8; HANDLE_SIZE],
     failed: Option<Failure>,
     calls: u32,
     /// When the other end last gave a sign of life, and the question for the next one.
@@ -28,8 +28,9 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub fn new(network: Arc<Network>, link: Link, ring: [u8; HANDLE_SIZE]) -> Channel {
-        Channel { network, link, ring, failed: None, calls: 0, heard: Instant::now(), probe: None }
+    pub fn new(network: Arc<Network>, link: Link, ring: Memory) -> Channel {
+        let ring = Registered::of_peer(&network.session, ring);
+        Channel { network, ring, link, failed: None, calls: 0, heard: Instant::now(), probe: None }
     }
 
     /// The peer's number.
@@ -38,8 +39,8 @@ impl Channel {
     }
 
     /// A word of the other end's ring.
-    pub fn place(&self, word: usize) -> Result<Place<'_>> {
-        Ok(Place::new(&self.ring, 8 * word as u64)?)
+    pub fn place(&self, word: usize) -> Place<'_> {
+        self.ring.place(8 * word as u64)
     }
 
     /// The first failure, which all later calls return.
@@ -112,17 +113,6 @@ impl Channel {
             {
                 std::thread::yield_now();
             }
-        }
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // A peer in this process is the session itself, whose memory its own end deregisters.
-        if self.pe() != self.network.session.me()
-            && let Ok(ring) = Memory::decode(&self.ring)
-        {
-            self.network.session.deregister(&ring);
         }
     }
 }

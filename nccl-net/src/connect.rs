@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use symrail_proxy::session::Words;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Listener};
 
@@ -11,7 +12,6 @@ use crate::channel::Channel;
 use crate::network::Network;
 use crate::receive::Receiver;
 use crate::report::Result;
-use crate::ring::Ring;
 use crate::send::Sender;
 
 /// The bytes of a handle behind those of [`Handle::encode`], in which `connect` keeps the number of an attempt between
@@ -27,9 +27,9 @@ pub struct Listening {
 /// A dialer that was answered and is not ready yet.
 struct Half {
     answered: Answered,
-    ring: Ring,
-    /// The handle of the dialer's ring.
-    theirs: [u8; symrail_proxy::session::memory::HANDLE_SIZE],
+    ring: Words,
+    /// The dialer's ring.
+    theirs: Memory,
 }
 
 impl Listening {
@@ -49,7 +49,7 @@ impl Listening {
             let Some(arrival) = listener.poll(session)? else { return Ok(None) };
             let theirs = Memory::of_peer(arrival.pe(), arrival.payload())?;
             let ring = Receiver::ring(&self.network)?;
-            let answered = arrival.answer(session, &ring.handle())?;
+            let answered = arrival.answer(session, &ring.memory().encode_short())?;
             *half = Some(Half { answered, ring, theirs });
         }
         let link = match half.as_mut().map(|half| half.answered.poll()) {
@@ -70,7 +70,7 @@ impl Listening {
 struct Attempt {
     network: Arc<Network>,
     dial: Dial,
-    ring: Ring,
+    ring: Words,
     handle: [u8; ATTEMPT],
 }
 
@@ -106,7 +106,7 @@ pub fn connect(handle: &mut [u8; HANDLE_SIZE]) -> Result<Option<Sender>> {
             number = attempts.next;
             let network = Network::next()?;
             let ring = Sender::ring(&network)?;
-            let dial = Dial::new(&network.session, &Handle::decode(handle)?, &ring.handle())?;
+            let dial = Dial::new(&network.session, &Handle::decode(handle)?, &ring.memory().encode_short())?;
             Attempt { network, dial, ring, handle: front }
         }
     };

@@ -29,7 +29,7 @@ const MOST_SESSIONS: usize = 4;
 
 /// A session. Each connection uses one of them, and so does each group of one-sided operations.
 pub struct Network {
-    pub session: Session,
+    pub session: Arc<Session>,
     /// The time after which operations fail.
     pub timeout: Duration,
     /// The GPU whose memory the session stages.
@@ -65,7 +65,7 @@ impl Network {
         let timeout = Duration::from_secs(settings.timeout_s);
         let open = || {
             let session = Session::open_without_peers(&settings, progress, None)?;
-            Ok(Arc::new(Network { session, timeout, gpu: None }))
+            Ok(Arc::new(Network { session: Arc::new(session), timeout, gpu: None }))
         };
         let networks: Networks = (0..count).map(|_| open()).collect::<Result<_>>()?;
         for reason in networks.iter().take(1).flat_map(|network| network.session.reasons()) {
@@ -93,7 +93,8 @@ impl Network {
         let spare = allowed_cpus().len() >= 2 * CORES_PER_SESSION;
         let progress = if spare { Progress::Delegated } else { Progress::Thread };
         let session = Session::open_without_peers(&settings, progress, copy_engine)?;
-        let network = Arc::new(Network { session, timeout: Duration::from_secs(settings.timeout_s), gpu });
+        let (session, timeout) = (Arc::new(session), Duration::from_secs(settings.timeout_s));
+        let network = Arc::new(Network { session, timeout, gpu });
         all.retain(|(of, _)| *of != ordinal);
         all.push((ordinal, Arc::downgrade(&network)));
         Ok(network)

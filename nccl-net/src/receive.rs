@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use symrail_proxy::session::Request;
 use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::{Request, Words};
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
@@ -12,8 +12,7 @@ use crate::channel::Channel;
 use crate::network::Network;
 use crate::report::{Failure, Result};
 use crate::ring::{
-    DESCRIPTOR_WORDS, EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS,
-    stamp,
+    DESCRIPTOR_WORDS, EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, stamp,
 };
 
 /// The first word of the eager slots.
@@ -41,7 +40,7 @@ type Early = (i32, u32, Vec<u8>);
 /// slots.
 pub struct Receiver {
     channel: Channel,
-    ring: Ring,
+    ring: Words,
     /// The number of the next message.
     next: u64,
     /// The receive of each slot.
@@ -57,11 +56,11 @@ pub struct Receiver {
 
 impl Receiver {
     /// The ring of a receiving end, whose handle goes to the sender.
-    pub fn ring(network: &Arc<Network>) -> Result<Ring> {
-        Ring::new(network, EAGER_AT + EAGER_SLOTS * EAGER_WORDS)
+    pub fn ring(network: &Arc<Network>) -> Result<Words> {
+        Ok(Words::new(&network.session, EAGER_AT + EAGER_SLOTS * EAGER_WORDS)?)
     }
 
-    pub fn new(channel: Channel, ring: Ring) -> Receiver {
+    pub fn new(channel: Channel, ring: Words) -> Receiver {
         Receiver {
             channel,
             ring,
@@ -104,7 +103,7 @@ impl Receiver {
         for (i, word) in handle[..bytes].as_chunks::<8>().0.iter().enumerate() {
             self.ring.store(at + HEAD_WORDS + i, u64::from_le_bytes(*word));
         }
-        let (word, to) = (self.channel.place(slot * SLOT_WORDS)?, self.channel.place(slot * SLOT_WORDS + 1)?);
+        let (word, to) = (self.channel.place(slot * SLOT_WORDS), self.channel.place(slot * SLOT_WORDS + 1));
         let source = (Source::Stable(self.ring.address(at)), (8 * HEAD_WORDS + bytes) as u64);
         // SAFETY: this slot of the ring is not changed before the put has ended.
         let put = unsafe { self.channel.network.session.start_put_signal(to, source, word, (AmoOp::Set, number + 1)) };
@@ -121,24 +120,26 @@ impl Receiver {
         if let Some(at) = self.early.iter().position(|early| (early.0, early.1) == (tag, ordinal))
             && let Some((_, _, bytes)) = self.early.remove(at)
         {
-            self.copy(slot, bytes.len() as u64, |to, len| {
-                // SAFETY: the buffer has room for so many bytes, and no other code uses it.
-                unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), len) };
-            })?;
+            let to = self.buffer(slot, bytes.len() as u64)?;
+            // SAFETY: the buffer has room for so many bytes, and no other code uses it.
+            unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         Ok(Some(slot))
     }
 
-    /// Copies the message of a receive.
-    fn copy(&mut self, slot: usize, size: u64, copy: impl FnOnce(*mut u8, usize)) -> Result<()> {
-        let Some(waiting) = &mut self.waiting[slot] else { return Ok(()) };
-        if size > waiting.room {
-            let why = format!("a message of {size} bytes with tag {} for a buffer of {}", waiting.tag, waiting.room);
-            return Err(self.channel.fail(Failure::usage(why)));
+    /// The buffer of a receive, for its message of `size` bytes, which the caller copies.
+    fn buffer(&mut self, slot: usize, size: u64) -> Result<*mut u8> {
+        match &mut self.waiting[slot] {
+            Some(waiting) if size <= waiting.room => {
+                waiting.copied = Some(size);
+                Ok(waiting.data)
+            }
+            Some(Waiting { tag, room, .. }) => {
+                let why = format!("a message of {size} bytes with tag {tag} for a buffer of {room}");
+                Err(self.channel.fail(Failure::usage(why)))
+            }
+            None => Err(Failure::argument("a request that is not under way")),
         }
-        copy(waiting.data, size as usize);
-        waiting.copied = Some(size);
-        Ok(())
     }
 
     /// Takes the messages that have arrived in eager slots, in their order.
@@ -157,16 +158,16 @@ impl Receiver {
             let of = |waiting: &Waiting| waiting.copied.is_none() && (waiting.tag, waiting.ordinal) == (tag, ordinal);
             match self.waiting.iter().position(|waiting| waiting.as_ref().is_some_and(of)) {
                 Some(slot) => {
-                    let ring: *const Ring = &raw const self.ring;
-                    self.copy(slot, size, |to, len| {
-                        // SAFETY: the ring is not changed meanwhile; the buffer has room, and no other code uses it.
-                        unsafe { (*ring).read(bytes, to, len) };
-                    })?;
+                    let to = self.buffer(slot, size)?;
+                    // SAFETY: the buffer has room for so many bytes, and no other code uses it.
+                    unsafe { self.ring.read_bytes(bytes, to, size as usize) };
                 }
+                // The sender keeps to this bound (`Sender::send_eagerly`). It stands here as a defence: another one's
+                // messages stay in their slots.
                 None if self.early.len() < EAGER_SLOTS => {
                     let mut early = vec![0; size as usize];
                     // SAFETY: as above.
-                    unsafe { self.ring.read(bytes, early.as_mut_ptr(), early.len()) };
+                    unsafe { self.ring.read_bytes(bytes, early.as_mut_ptr(), early.len()) };
                     self.early.push_back((tag, ordinal, early));
                 }
                 None => return Ok(()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
-use symrail_proxy::session::{Place, Request};
+use symrail_proxy::session::{Registered, Request, Words};
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
@@ -14,7 +14,7 @@ use crate::network::Network;
 use crate::receive::EAGER_AT;
 use crate::report::{Failure, Result};
 use crate::ring::{
-    EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, Ring, SLOT_WORDS, SLOTS, size_word,
+    EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, size_word,
 };
 
 /// The first word of the copies of messages for eager slots.
@@ -27,7 +27,7 @@ struct Count {
     described: u32,
 }
 
-/// Handles of the receiver's memory that are kept, before the others are forgotten.
+/// Registrations of the receiver that are kept, before the others are forgotten.
 const MAX_HANDLES: usize = 64;
 
 /// A buffer that the receiver has posted.
@@ -35,19 +35,19 @@ struct Posted {
     number: u64,
     size: u64,
     offset: u64,
-    handle: Box<[u8; HANDLE_SIZE]>,
+    memory: Memory,
 }
 
 /// The sending end.
 pub struct Sender {
     channel: Channel,
-    ring: Ring,
+    ring: Words,
     /// The number of the next descriptor.
     next: u64,
     /// The buffers of each tag, in the order in which they were posted.
     posted: HashMap<i32, VecDeque<Posted>>,
-    /// Handles that the session knows by operations of this end, by their offsets.
-    known: HashMap<u64, Memory>,
+    /// The receiver's memory that the session knows by operations of this end, by offset.
+    known: HashMap<u64, Registered>,
     /// At most [`SLOTS`]: the operation, none for a message that was copied, and the size.
     requests: Slab<(Option<Request>, u64)>,
     counts: HashMap<i32, Count>,
@@ -61,11 +61,11 @@ pub struct Sender {
 
 impl Sender {
     /// The ring of a sending end, whose handle goes to the receiver.
-    pub fn ring(network: &Arc<Network>) -> Result<Ring> {
-        Ring::new(network, COPIES_AT + EAGER_SLOTS * EAGER_WORDS)
+    pub fn ring(network: &Arc<Network>) -> Result<Words> {
+        Ok(Words::new(&network.session, COPIES_AT + EAGER_SLOTS * EAGER_WORDS)?)
     }
 
-    pub fn new(channel: Channel, ring: Ring) -> Sender {
+    pub fn new(channel: Channel, ring: Words) -> Sender {
         let (posted, known, requests) = (HashMap::new(), HashMap::new(), Slab::with_capacity(SLOTS));
         let (counts, puts) = (HashMap::new(), [const { None }; EAGER_SLOTS]);
         let undescribed = VecDeque::new();
@@ -80,7 +80,7 @@ impl Sender {
         self.channel.usable()?;
         self.take_posted()?;
         let first = self.posted.get(&tag).and_then(VecDeque::front).filter(|_| self.requests.len() < SLOTS);
-        let Some(&Posted { number, size: room, offset, ref handle }) = first else {
+        let Some(&Posted { number, size: room, offset, ref memory }) = first else {
             // SAFETY: the caller's promise.
             if self.requests.len() < SLOTS && unsafe { self.send_eagerly(data, size, tag) }? {
                 return Ok(Some(self.requests.insert((None, size))));
@@ -89,10 +89,10 @@ impl Sender {
             self.channel.look(|| false)?;
             return Ok(None);
         };
-        let word = self.channel.place(number as usize % SLOTS)?;
+        let word = self.channel.place(number as usize % SLOTS);
         let fits = size <= room;
         // Nothing is written where there is nothing to write, or no room for it.
-        let to = if size > 0 && fits { Place::new(handle, offset)? } else { word };
+        let to = if size > 0 && fits { memory.place(offset) } else { word };
         let len = if fits { size } else { 0 };
         let value = size_word(number, if fits { size } else { REFUSED });
         let session = &self.channel.network.session;
@@ -107,7 +107,7 @@ impl Sender {
         let count = self.counts.entry(tag).or_default();
         count.sent = count.sent.wrapping_add(1);
         if let Some(posted) = self.take_first(tag) {
-            self.remember(&posted.handle);
+            self.remember(posted.memory);
         }
         if !fits {
             return Err(self.channel.fail(too_large(size, tag, room)));
@@ -138,9 +138,9 @@ impl Sender {
         self.ring.store(copy + 1, u64::from(count.sent) << 32 | u64::from(tag as u32));
         self.ring.store(copy + 2, size);
         // SAFETY: the caller's promise; no put from this slot is under way.
-        unsafe { self.ring.fill(copy + 1 + EAGER_HEAD, data, size as usize) };
+        unsafe { self.ring.write_bytes(copy + 1 + EAGER_HEAD, data, size as usize) };
         let there = EAGER_AT + slot * EAGER_WORDS;
-        let (word, to) = (self.channel.place(there)?, self.channel.place(there + 1)?);
+        let (word, to) = (self.channel.place(there), self.channel.place(there + 1));
         let source = (Source::Stable(self.ring.address(copy + 1)), 8 * EAGER_HEAD as u64 + size);
         let session = &self.channel.network.session;
         // SAFETY: the slot is not changed before the put has ended.
@@ -166,10 +166,7 @@ impl Sender {
             let (size, offset, tag, bytes) = (word(0), word(1), word(2) as u32 as i32, (word(2) >> 32) as usize);
             let handle: Vec<u8> =
                 (0..bytes.min(HANDLE_SIZE).div_ceil(8)).flat_map(|at| word(HEAD_WORDS + at).to_le_bytes()).collect();
-            let handle = match Memory::of_peer(self.channel.pe(), &handle) {
-                Ok(handle) => Box::new(handle),
-                Err(error) => return Err(self.channel.fail(error)),
-            };
+            let memory = Memory::of_peer(self.channel.pe(), &handle).map_err(|error| self.channel.fail(error))?;
             let taken = word(3);
             if taken > self.eager || taken < self.taken {
                 let why = format!("a descriptor that counts {taken} messages of {}", self.eager);
@@ -186,7 +183,7 @@ impl Sender {
                     _ => {}
                 },
                 None => {
-                    self.posted.entry(tag).or_default().push_back(Posted { number: self.next, size, offset, handle });
+                    self.posted.entry(tag).or_default().push_back(Posted { number: self.next, size, offset, memory });
                 }
             }
             self.next += 1;
@@ -205,22 +202,15 @@ impl Sender {
         first
     }
 
-    /// Keeps the handle of a buffer to which an operation was started, and lets the session forget the others when
+    /// Keeps the memory of a buffer to which an operation was started, and lets the session forget the others when
     /// there are many.
-    fn remember(&mut self, handle: &[u8; HANDLE_SIZE]) {
-        let Ok(memory) = Memory::decode(handle) else { return };
-        // A handle may be in use by an operation that has not been posted to a rail.
+    fn remember(&mut self, memory: Memory) {
+        // Memory may be in use by an operation that has not been posted to a rail.
         if self.known.len() >= MAX_HANDLES && self.requests.len() <= 1 && !self.known.contains_key(&memory.offset()) {
-            self.forget_all();
+            self.known.clear();
         }
-        self.known.insert(memory.offset(), memory);
-    }
-
-    fn forget_all(&mut self) {
-        // A peer in this process is the session itself, whose memory the receiving end deregisters.
-        let foreign = |memory: &Memory| memory.pe() != self.channel.network.session.me();
-        let forgotten = self.known.drain().map(|(_, memory)| memory).filter(foreign);
-        forgotten.for_each(|memory| self.channel.network.session.deregister(&memory));
+        let session = &self.channel.network.session;
+        self.known.entry(memory.offset()).or_insert_with(|| Registered::of_peer(session, memory));
     }
 
     /// Whether a request is done, and its size. It is free again when it is done or has failed.
@@ -261,6 +251,5 @@ fn too_large(size: u64, tag: i32, room: u64) -> Failure {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.settle();
-        self.forget_all();
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::Registered;
 
 use crate::abi::{
     Code, HANDLE_SIZE, MOST_REQUESTS, NetV9, NetV10, NetV11, NetV12, Out, PTR_HOST, PropertiesV9, PropertiesV11,
@@ -45,18 +45,34 @@ unsafe impl Send for Ticket {}
 unsafe impl Sync for Ticket {}
 
 /// Registered memory, as NCCL holds it.
-struct Registered {
+struct Region {
     network: Arc<Network>,
     base: usize,
     len: usize,
-    /// The handle for peers, for memory of receiving ends.
-    memory: Option<Memory>,
+    /// The memory of a receiving end, into which its peer puts. That of a sending end is a local buffer.
+    memory: Option<Registered>,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.memory.is_none() {
+            self.network.session.deregister_local(std::ptr::without_provenance(self.base));
+        }
+    }
 }
 
 /// A communicator's use of the network, and the number of these.
 static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
 struct Context {
     _networks: Networks,
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1 {
+            abandon();
+        }
+    }
 }
 
 impl Connection {
@@ -89,6 +105,54 @@ impl Connection {
 pub(crate) unsafe fn object<'a, T>(pointer: *mut c_void, what: &str) -> Result<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { pointer.cast::<T>().as_ref() }.ok_or_else(|| Failure::null(what))
+}
+
+/// Gives NCCL an object, which it gives up by [`close`] or [`taken`].
+///
+/// # Safety
+/// The place is null or valid for a write.
+pub(crate) unsafe fn give<T>(place: Out, object: T, what: &str) -> Result<()> {
+    if place.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { place.write(Box::into_raw(Box::new(object)).cast()) };
+    Ok(())
+}
+
+/// The object that NCCL gives up.
+///
+/// # Safety
+/// The pointer is null, or one from [`give`] of this type that NCCL has not given back.
+pub(crate) unsafe fn taken<T>(pointer: Ptr) -> Option<Box<T>> {
+    // SAFETY: the caller's promise.
+    (!pointer.is_null()).then(|| unsafe { Box::from_raw(pointer.cast()) })
+}
+
+/// An object that NCCL gives up by a function with this name.
+pub(crate) trait Closed {
+    const BY: &'static str;
+}
+
+impl Closed for Context {
+    const BY: &'static str = "finalize";
+}
+
+impl Closed for Connection {
+    const BY: &'static str = "close";
+}
+
+impl Closed for Listening {
+    const BY: &'static str = "closeListen";
+}
+
+/// Frees an object that NCCL gives up.
+pub(crate) unsafe extern "C" fn close<T: Closed>(pointer: Ptr) -> Code {
+    guarded(T::BY, || {
+        // SAFETY: NCCL passes what it got of this type, or null.
+        drop(unsafe { taken::<T>(pointer) });
+        Ok(())
+    })
 }
 
 /// Writes a result.
@@ -126,23 +190,10 @@ unsafe extern "C" fn init_v10(logger: Option<Logger>, _profiler: Ptr) -> Code {
 unsafe extern "C" fn init_v11(out: Out, _comm: u64, _config: Ptr, logger: Option<Logger>, _profiler: Ptr) -> Code {
     log_to(logger);
     guarded("init", || {
-        let context = Box::into_raw(Box::new(Context { _networks: Network::open()? }));
+        let context = Context { _networks: Network::open()? };
         CONTEXTS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: NCCL passes a place for the context.
-        unsafe { put(out, context.cast(), "the place for the context") }
-    })
-}
-
-unsafe extern "C" fn finalize(context: Ptr) -> Code {
-    guarded("finalize", || {
-        if !context.is_null() {
-            // SAFETY: it came from `init`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(context.cast::<Context>()) });
-            if CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1 {
-                abandon();
-            }
-        }
-        Ok(())
+        unsafe { give(out, context, "the place for the context") }
     })
 }
 
@@ -180,7 +231,7 @@ unsafe extern "C" fn listen_v9(dev: c_int, handle: Ptr, out: Out) -> Code {
         // SAFETY: NCCL passes memory for a handle.
         let listening = Listening::new(Network::next()?, unsafe { handle_at(handle) }?)?;
         // SAFETY: NCCL passes a place for the listener.
-        unsafe { put(out, Box::into_raw(Box::new(listening)).cast(), "the place for the listener") }
+        unsafe { give(out, listening, "the place for the listener") }
     })
 }
 
@@ -248,31 +299,23 @@ unsafe extern "C" fn reg_mr(connection: Ptr, data: Ptr, size: usize, kind: c_int
                 None
             }
             // SAFETY: as above.
-            false => Some(unsafe { network.session.register(data.cast(), size) }?),
+            false => Some(Registered::own(&network.session, unsafe { network.session.register(data.cast(), size) }?)),
         };
-        let registered = Box::new(Registered { network, base: data.addr(), len: size, memory });
+        let region = Region { network, base: data.addr(), len: size, memory };
         // SAFETY: NCCL passes a place for the handle.
-        unsafe { put(out, Box::into_raw(registered).cast(), "the place for the handle") }
+        unsafe { give(out, region, "the place for the handle") }
     })
 }
 
 unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
     guarded("deregMr", || {
-        if handle.is_null() {
-            return Err(Failure::null("the handle"));
-        }
         // SAFETY: NCCL passes what `connect` or `accept` returned.
         let connection = unsafe { object::<Connection>(connection, "the connection") }?;
         if let End::Send(sender) = &*symrail_core::lock(&connection.end) {
             sender.settle();
         }
         // SAFETY: it came from `regMr`, and NCCL gives it up.
-        let registered = unsafe { Box::from_raw(handle.cast::<Registered>()) };
-        match &registered.memory {
-            Some(memory) => registered.network.session.deregister(memory),
-            None => registered.network.session.deregister_local(std::ptr::without_provenance(registered.base)),
-        }
-        Ok(())
+        unsafe { taken::<Region>(handle) }.map(drop).ok_or_else(|| Failure::null("the handle"))
     })
 }
 
@@ -320,12 +363,12 @@ unsafe extern "C" fn irecv_v9(
         // SAFETY: arrays of one entry, as checked.
         let (data, size, tag, handle) = unsafe { (data.read(), sizes.read(), tags.read(), handles.read()) };
         // SAFETY: NCCL passes what `regMr` returned.
-        let registered = unsafe { object::<Registered>(handle, "the memory's handle") }?;
-        let Some(memory) = &registered.memory else {
+        let region = unsafe { object::<Region>(handle, "the memory's handle") }?;
+        let Some(memory) = &region.memory else {
             return Err(Failure::argument("the memory is registered with a sending connection"));
         };
-        let offset = data.addr().wrapping_sub(registered.base);
-        if offset.checked_add(size).is_none_or(|end| end > registered.len) {
+        let offset = data.addr().wrapping_sub(region.base);
+        if offset.checked_add(size).is_none_or(|end| end > region.len) {
             return Err(Failure::argument(format!("a buffer of {size} bytes that is not inside of its memory")));
         }
         // SAFETY: NCCL keeps the buffer until the request is done.
@@ -369,30 +412,10 @@ unsafe extern "C" fn test(request: Ptr, done: Int, sizes: Int) -> Code {
     })
 }
 
-unsafe extern "C" fn close(connection: Ptr) -> Code {
-    guarded("close", || {
-        if !connection.is_null() {
-            // SAFETY: it came from `connect` or `accept`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(connection.cast::<Connection>()) });
-        }
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn close_listen(listener: Ptr) -> Code {
-    guarded("closeListen", || {
-        if !listener.is_null() {
-            // SAFETY: it came from `listen`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(listener.cast::<Listening>()) });
-        }
-        Ok(())
-    })
-}
-
 /// The table of one version.
 macro_rules! export {
     ($(#[$doc:meta])* $symbol:ident: $table:ident, $init:ident, $properties:ident, $listen:ident, $connect:ident,
-     $isend:ident, $irecv:ident $(, $finalize:ident)?) => {
+     $isend:ident, $irecv:ident $(, finalize: $finalize:expr)?) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
@@ -411,18 +434,20 @@ macro_rules! export {
             irecv: $irecv,
             iflush,
             test,
-            close_send: close,
-            close_recv: close,
-            close_listen,
+            close_send: close::<Connection>,
+            close_recv: close::<Connection>,
+            close_listen: close::<Listening>,
             get_device_mr: None,
             irecv_consumed: None,
             make_v_device: None,
-            $($finalize, set_attributes: None,)?
+            $(finalize: $finalize, set_attributes: None,)?
         };
     };
 }
 
 export!(ncclNetPlugin_v9: NetV9, init_v9, properties_v9, listen_v9, connect_v9, isend_v9, irecv_v9);
 export!(ncclNetPlugin_v10: NetV10, init_v10, properties_v9, listen_v9, connect_v10, isend_v10, irecv_v10);
-export!(ncclNetPlugin_v11: NetV11, init_v11, properties_v11, listen_v11, connect_v11, isend_v10, irecv_v10, finalize);
-export!(ncclNetPlugin_v12: NetV12, init_v11, properties_v12, listen_v11, connect_v11, isend_v10, irecv_v10, finalize);
+export!(ncclNetPlugin_v11: NetV11, init_v11, properties_v11, listen_v11, connect_v11, isend_v10, irecv_v10,
+    finalize: close::<Context>);
+export!(ncclNetPlugin_v12: NetV12, init_v11, properties_v12, listen_v11, connect_v11, isend_v10, irecv_v10,
+    finalize: close::<Context>);

@@ -409,23 +409,46 @@ fn a_lane_on_which_nothing_passes_is_found_within_four_seconds() {
     assert_eq!(engines[0].endpoint().lanes_down(), 0);
 }
 
+/// Puts of 128 bytes from PE 0 to PE 1 while the first lane is silent: its rail keeps them.
+struct Silent {
+    engines: Vec<Engine>,
+    clock: u32,
+    source: [u64; 16],
+    fabric: Fabric,
+}
+
+impl Silent {
+    /// Puts are writes, which have no number.
+    fn new(seed: u64, tells_silence: bool, memory: &mut [Vec<u64>; 3]) -> Silent {
+        let config = FabricConfig { again: 0, delay: 0, software: false, tells_silence, ..FabricConfig::default() };
+        let fabric = Fabric::new(seed, config);
+        let engines = three_pes(&fabric, memory, false);
+        let mut silent = Silent { engines, clock: 0, source: [7; 16], fabric };
+        ask_on_all_lanes(&mut silent.engines, &[7; 300]);
+        silent.live(2);
+        // Small puts take the first lane while little is under way.
+        silent.fabric.mute(LANES);
+        silent
+    }
+
+    fn put(&mut self, dest: u64) {
+        let command = Command::Put { dest, source: Source::Stable(self.source.as_ptr().cast()), len: 128 };
+        // SAFETY: the source outlives the engines' use of it.
+        unsafe { self.engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
+    }
+
+    fn live(&mut self, seconds: u32) {
+        live(&mut self.engines, &mut self.clock, seconds);
+    }
+}
+
 #[test]
 fn a_put_that_its_rail_keeps_fails_with_the_rail_and_its_addresses() {
-    // Puts are writes, which have no number.
-    let config = FabricConfig { again: 0, delay: 0, software: false, ..FabricConfig::default() };
-    let fabric = Fabric::new(12, config);
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
-    let mut engines = three_pes(&fabric, &mut memory, false);
-    let (mut clock, source) = (0, [7u64; 16]);
-    ask_on_all_lanes(&mut engines, &[7; 300]);
-    live(&mut engines, &mut clock, 2);
-    // Small puts take the first lane while little is under way.
-    fabric.mute(LANES);
-    let command = Command::Put { dest: 512, source: Source::Stable(source.as_ptr().cast()), len: 128 };
-    // SAFETY: the source outlives the engines' use of it.
-    unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
-    live(&mut engines, &mut clock, TIMEOUT + 2);
-    let error = engines[0].endpoint().take_error(0).unwrap().to_string();
+    let mut silent = Silent::new(12, false, &mut memory);
+    silent.put(512);
+    silent.live(TIMEOUT + 2);
+    let error = silent.engines[0].endpoint().take_error(0).unwrap().to_string();
     assert!(error.contains("rail Proxy0rail0 (10.0.0.0 to 10.0.0.1)") && !error.contains("rail1"), "{error}");
     assert!(error.contains("PE 1 did not complete within 60 s"), "{error}");
 }
@@ -433,32 +456,23 @@ fn a_put_that_its_rail_keeps_fails_with_the_rail_and_its_addresses() {
 /// As TCP does where packets are dropped on the way: the rail keeps the puts, and tells that the other host is silent.
 #[test]
 fn puts_of_a_silent_lane_move_within_seconds_and_arrive_once() {
-    let config = FabricConfig { again: 0, delay: 0, software: false, tells_silence: true, ..FabricConfig::default() };
-    let fabric = Fabric::new(13, config);
     let mut memory = [(); 3].map(|()| vec![0; HEAP / 8]);
-    let mut engines = three_pes(&fabric, &mut memory, false);
-    let (mut clock, source) = (0, [7u64; 16]);
-    ask_on_all_lanes(&mut engines, &[7; 300]);
-    live(&mut engines, &mut clock, 2);
-    fabric.mute(LANES);
+    let mut silent = Silent::new(13, true, &mut memory);
     for round in 0..3 {
-        for dest in [512, 640, 768, 896] {
-            let command = Command::Put { dest, source: Source::Stable(source.as_ptr().cast()), len: 128 };
-            // SAFETY: the source outlives the engines' use of it.
-            unsafe { engines[0].endpoint().submit(1, command, Owner { issuer: 0, tag: None }) }.unwrap();
-        }
-        ask_on_all_lanes(&mut engines, &[7; 300]);
-        live(&mut engines, &mut clock, 6);
-        assert!(engines[0].endpoint().take_error(0).is_none_or(|error| panic!("{error}")));
-        assert!(engines[0].endpoint().is_quiet(0), "round {round}: they wait for the lane");
+        [512, 640, 768, 896].into_iter().for_each(|dest| silent.put(dest));
+        ask_on_all_lanes(&mut silent.engines, &[7; 300]);
+        silent.live(6);
+        let endpoint = silent.engines[0].endpoint();
+        assert!(endpoint.take_error(0).is_none_or(|error| panic!("{error}")));
+        assert!(endpoint.is_quiet(0), "round {round}: they wait for the lane");
         assert_eq!(memory[1][64..128], [7; 64]);
         memory[1][64..128].fill(0);
     }
-    assert_eq!((given_up(&mut engines[0]), engines[0].endpoint().lanes_down()), (1, 1));
+    assert_eq!((given_up(&mut silent.engines[0]), silent.engines[0].endpoint().lanes_down()), (1, 1));
     assert_eq!(memory[1][1], 16 * LANES as u64, "additions");
-    fabric.plug_in(LANES);
-    live(&mut engines, &mut clock, 10);
-    assert_eq!(engines[0].endpoint().lanes_down(), 0);
+    silent.fabric.plug_in(LANES);
+    silent.live(10);
+    assert_eq!(silent.engines[0].endpoint().lanes_down(), 0);
     assert_eq!(memory[1][64..128], [0; 64], "a put has arrived late");
 }
 

@@ -88,10 +88,10 @@ fn meet_with(
         assert!(dial.poll(dialer.0).unwrap().is_none());
         listener.poll(here.0).unwrap()
     });
-    let of_dialer = Memory::of_peer(arrival.pe(), arrival.payload()).unwrap();
+    let of_dialer = Memory::of_peer(arrival.pe(), arrival.payload()).unwrap().encode();
     let mut answered = arrival.answer(here.0, here.1).unwrap();
     let (link, payload) = until(|| dial.poll(dialer.0).unwrap());
-    let of_listener = Memory::of_peer(link.pe(), &payload).unwrap();
+    let of_listener = Memory::of_peer(link.pe(), &payload).unwrap().encode();
     [(until(|| answered.poll().unwrap()), of_dialer), (link, of_listener)]
 }
 

@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use symrail_agent::{Descriptor, Direction, Error, MemoryId};
 use symrail_core::{Backoff, lock};
 
+use crate::detached::Detached;
 use crate::errors::{Kind, failed, raise};
 use crate::interrupt;
 use crate::view::View;
@@ -22,13 +23,13 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Agent {
     // It is dropped before the arrays.
-    agent: symrail_agent::Agent,
+    agent: Detached<symrail_agent::Agent>,
     arrays: Mutex<HashMap<MemoryId, Py<PyAny>>>,
 }
 
 /// A prepared transfer.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct AgentTransfer(Mutex<symrail_agent::Transfer>);
+pub struct AgentTransfer(Detached<Mutex<symrail_agent::Transfer>>);
 
 fn raised(error: Error) -> PyErr {
     let text = error.to_string();
@@ -67,7 +68,7 @@ impl Agent {
     #[new]
     fn new(py: Python<'_>, name: &str) -> PyResult<Agent> {
         let agent = py.detach(|| symrail_agent::Agent::from_env(name)).map_err(raised)?;
-        Ok(Agent { agent, arrays: Mutex::default() })
+        Ok(Agent { agent: Detached::new(agent), arrays: Mutex::default() })
     }
 
     #[getter]
@@ -161,7 +162,7 @@ impl Agent {
         let direction = if writes { Direction::Write } else { Direction::Read };
         let (local, remote) = (descriptors(&local), descriptors(&remote));
         let transfer = py.detach(|| self.agent.transfer(direction, &local, &remote, agent));
-        Ok(AgentTransfer(Mutex::new(transfer.map_err(raised)?)))
+        Ok(AgentTransfer(Detached::new(Mutex::new(transfer.map_err(raised)?))))
     }
 
     fn notify(&self, agent: &str, message: &[u8]) -> PyResult<()> {

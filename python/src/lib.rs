@@ -36,6 +36,7 @@ mod collective;
 mod collectives;
 mod decomp;
 mod deferred_free;
+mod detached;
 mod device_array;
 mod dlpack;
 mod dtype;

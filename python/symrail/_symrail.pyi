@@ -309,33 +309,17 @@ _Bytes = tuple[NDArray[Any], int]
 _EpCome = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], list[int]]
 
 _LowShape = tuple[int, int, int, int]
-_LowTokens = tuple[int, int, int, bool, bool]
 _LowParts = tuple[int, int, int, int]
+# x, topk_idx, tokens of a rank at most, experts, stats, waits, whether FP8, powers of two, packed.
+_DispatchCall = tuple[Any, Any, int, int, Any, Any, bool, bool, bool]
+# x, topk_idx, topk_weights, handle, out, waits.
+_CombineCall = tuple[Any, Any, Any, tuple[Any, ...], Any, Any]
 
 def ep_low_latency_dispatch_tensors(
-    gpu: int | None,
-    ranks: int,
-    prepared: _LowShape,
-    x: Any,
-    topk_idx: Any,
-    most_tokens: int,
-    experts: int,
-    stats: Any,
-    waits: Any,
-    use_fp8: bool,
-    power_of_two: bool,
-    packs: bool,
-) -> tuple[tuple[Any, Any, Any, Any, Any], _LowTokens, _Received] | None: ...
+    gpu: int | None, ranks: int, prepared: _LowShape, call: _DispatchCall
+) -> tuple[tuple[Any, Any, Any, Any, Any], _Received] | None: ...
 def ep_low_latency_combine_tensors(
-    gpu: int | None,
-    ranks: int,
-    prepared: _LowShape,
-    x: Any,
-    topk_idx: Any,
-    topk_weights: Any,
-    handle: tuple[Any, ...],
-    out: Any,
-    waits: Any,
+    gpu: int | None, ranks: int, prepared: _LowShape, call: _CombineCall
 ) -> tuple[Any, int, _LowParts, _LowParts]: ...
 def ep_layout_tensors(
     gpu: int | None, ranks: int, topk_idx: Any, experts: int
@@ -455,15 +439,7 @@ class EpDeviceLowLatency:
         stream: int,
         receives: bool,
         of: tuple[int | None, int, _LowShape],
-        x: Any,
-        topk_idx: Any,
-        most_tokens: int,
-        experts: int,
-        stats: Any,
-        waits: Any,
-        use_fp8: bool,
-        power_of_two: bool,
-        packs: bool,
+        call: _DispatchCall,
     ) -> tuple[tuple[Any, Any, Any, Any, Any], _Received] | None: ...
     def receive_dispatch(self, stream: int, to: _Received) -> None: ...
     def combine(
@@ -472,12 +448,7 @@ class EpDeviceLowLatency:
         receives: bool,
         held: list[int],
         of: tuple[int | None, int, _LowShape],
-        x: Any,
-        topk_idx: Any,
-        topk_weights: Any,
-        handle: tuple[Any, ...],
-        out: Any,
-        waits: Any,
+        call: _CombineCall,
     ) -> tuple[Any, int, _LowParts]: ...
     def receive_combine(self, stream: int, to: _LowParts) -> None: ...
 

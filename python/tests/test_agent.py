@@ -6,6 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +65,34 @@ def test_pages_move_and_notifications_come_behind_them(two: tuple[Member, Member
     left.agent.notify("left", b"to myself")
     assert left.agent.notification(timeout=5) == ("left", b"to myself")
     assert left.agent.notification() is None
+
+
+def test_other_threads_go_on_while_an_agent_is_dropped() -> None:
+    turns, ends = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not ends.is_set():
+            turns += 1
+            time.sleep(0)
+
+    thread, interval = threading.Thread(target=count), sys.getswitchinterval()
+    thread.start()
+    # This thread keeps Python's lock until it gives it up by itself.
+    sys.setswitchinterval(1000)
+    try:
+        for number in range(100):
+            agent = Agent(f"dropped {number}")
+            before = turns
+            del agent
+            if turns > before:
+                break
+        else:
+            raise AssertionError("no other thread had a turn")
+    finally:
+        sys.setswitchinterval(interval)
+        ends.set()
+        thread.join()
 
 
 def test_what_is_not_accepted_raises_and_changes_nothing(two: tuple[Member, Member]) -> None:

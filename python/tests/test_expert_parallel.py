@@ -241,7 +241,7 @@ class NativeLowLatency(Native):
         if made is None:
             return None
         self.calls.append("dispatch")
-        return made[0], made[2]
+        return made
 
     def combine(self, stream: int, receives: bool, held: list[int], of: tuple[Any, ...], *arguments: Any) -> Any:
         from symrail import _symrail
@@ -393,7 +393,7 @@ class Native:
 
     def dispatch(self, stream, receives, of, *arguments):
         made = _symrail.ep_low_latency_dispatch_tensors(*of, *arguments)
-        return made and (made[0], made[2])
+        return made
 
     def combine(self, stream, receives, held, of, *arguments):
         sums, ranges, _, to = _symrail.ep_low_latency_combine_tensors(*of, *arguments)

@@ -4,14 +4,11 @@
 //! exported functions. A record grows; nothing leaves it unless the soname gets another number.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-#[path = "../support/libraries.rs"]
-mod libraries;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use libraries::{build, missing, succeed};
+use crate::libraries::{build, missing, succeed};
 
 /// File, soname, and the headers that define its interface. The other interfaces are defined by NCCL, NVSHMEM and
 /// cuDecomp, and by OpenSHMEM 1.5, from which `shmem.h` is generated.

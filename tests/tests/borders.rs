@@ -7,8 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-#[path = "../support/libraries.rs"]
-mod libraries;
+use crate::libraries;
 
 #[test]
 fn forbidden_safe_code_does_not_compile() {

@@ -6,10 +6,7 @@ use symrail_collectives::gpu::Memory;
 use symrail_collectives::gpu::encode::Reached;
 use symrail_collectives::gpu::exchange::{Places, launches};
 
-#[path = "../support/emulation.rs"]
-mod emulation;
-
-use emulation::{Call, library};
+use crate::emulation::{Call, library};
 
 type Exchange = unsafe extern "C" fn(*const Call);
 

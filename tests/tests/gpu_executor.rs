@@ -12,10 +12,7 @@ use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
 use symrail_tests::collectives::{Data, OPS, difference, parts, places};
 
-#[path = "../support/emulation.rs"]
-mod emulation;
-
-use emulation::{Call, library};
+use crate::emulation::{Call, library};
 
 type Execute = unsafe extern "C" fn(i32, *const Call);
 type Decode = unsafe extern "C" fn(i32, u32) -> f32;

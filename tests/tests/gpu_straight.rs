@@ -8,10 +8,7 @@ use symrail_collectives::plan::Collective;
 use symrail_collectives::{Accumulate, DataType, ReduceOp};
 use symrail_tests::collectives::{Data, OPS, difference, parts, places};
 
-#[path = "../support/emulation.rs"]
-mod emulation;
-
-use emulation::{Call, library};
+use crate::emulation::{Call, library};
 
 type Straight = unsafe extern "C" fn(i32, *const Call);
 

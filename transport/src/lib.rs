@@ -20,6 +20,7 @@
 //! | [`topology`] | the distance of NICs to cores and GPUs |
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
+//! | [`ranges`] | values by ranges of addresses, which may overlap |
 //! | [`region`] | symmetric memory, and all PEs' keys to it |
 //! | [`frames`] | authenticated frames over a stream of bytes |
 //! | [`grown`] | keys that are derived from others |
@@ -42,6 +43,7 @@ pub mod mock;
 pub mod ofi;
 pub mod pairing;
 pub mod rail;
+pub mod ranges;
 pub mod region;
 pub mod segment;
 pub mod share;

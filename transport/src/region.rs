@@ -6,11 +6,14 @@
 //! PEs may also lay out their memory *separately*: each chooses the offsets of its segments, and peers learn the
 //! segments one by one ([`Regions::learn_separate`]). Then an offset is meaningful only together with a PE.
 
+use std::collections::{BTreeMap, HashMap};
+
 pub use symrail_core::Segment;
 
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::{LocalKey, Registration, RemoteBuf};
+use crate::ranges::{At, Ranges};
 use crate::sparse::Sparse;
 
 struct Known {
@@ -21,17 +24,8 @@ struct Known {
     remote: Sparse<Box<[RemoteBuf]>>,
 }
 
-/// A local buffer outside of the symmetric heap that was registered for use as a source or destination.
-struct Buffer {
-    base: usize,
-    len: usize,
-    id: u32,
-    local: Vec<LocalKey>,
-}
-
 /// A segment of one PE that lays out its memory separately.
 struct SeparateSegment {
-    offset: u64,
     len: u64,
     /// One remote address and key for each of its PE's rails.
     remote: Vec<RemoteBuf>,
@@ -40,12 +34,21 @@ struct SeparateSegment {
 /// All segments and registered buffers that an endpoint knows.
 #[derive(Default)]
 pub struct Regions {
-    segments: Vec<Known>,
-    buffers: Vec<Buffer>,
-    /// For each PE, its segments in order of their offsets; empty when memory is symmetric.
-    separate: Vec<Vec<SeparateSegment>>,
+    /// This PE's segments by offset, and their offsets by id.
+    segments: BTreeMap<At, Known>,
+    offsets: HashMap<u32, u64>,
+    /// The lengths of buffers outside of the segments that were registered for use as a source or destination, by first
+    /// address and id.
+    buffers: BTreeMap<(At, u32), u64>,
+    /// The keys of segments and buffers for each rail, by address.
+    local: Ranges<Box<[LocalKey]>>,
+    /// For each PE, its segments by offset; empty when memory is symmetric.
+    separate: Vec<BTreeMap<At, SeparateSegment>>,
     rails: usize,
 }
+
+/// Buffers in [`Regions::local`] have ids beyond those of segments.
+const BUFFERS: u64 = 1 << 32;
 
 impl Regions {
     /// An empty set of regions, which keeps the addresses and keys of the first `rails` rails of each peer.
@@ -54,15 +57,21 @@ impl Regions {
         Regions { rails, ..Regions::default() }
     }
 
-    /// Adds a segment of this PE with its registrations, one per rail.
+    /// Adds a segment of this PE with its registrations, one per rail. No other segment has its id or its offset.
     pub fn add(&mut self, segment: Segment, local: Vec<Registration>) {
-        self.segments.push(Known { segment, local, remote: Sparse::default() });
-        self.segments.sort_by_key(|k| k.segment.offset());
+        let keys = local.iter().map(|registration| registration.local).collect();
+        self.local.insert(segment.base().addr() as u64, segment.bytes(), segment.id().into(), keys);
+        self.offsets.insert(segment.id(), segment.offset());
+        self.segments.insert(At(segment.offset()), Known { segment, local, remote: Sparse::default() });
     }
 
     /// Forgets a segment of this PE.
     pub fn remove(&mut self, id: u32) {
-        self.segments.retain(|k| k.segment.id() != id);
+        if let Some(offset) = self.offsets.remove(&id)
+            && let Some(Known { segment, .. }) = self.segments.remove(&At(offset))
+        {
+            self.local.remove(segment.base().addr() as u64, segment.bytes(), id.into());
+        }
     }
 
     /// Adds a registered buffer outside of the heap.
@@ -70,17 +79,18 @@ impl Regions {
     /// # Safety
     /// As for [`Segment::new`], until [`Regions::remove_buffer`].
     pub unsafe fn add_buffer(&mut self, base: *mut u8, len: usize, id: u32, local: Vec<LocalKey>) {
-        self.buffers.push(Buffer { base: base as usize, len, id, local });
+        let base = base.addr() as u64;
+        self.local.insert(base, len as u64, BUFFERS + u64::from(id), local.into());
+        self.buffers.insert((At(base), id), len as u64);
     }
 
-    /// Forgets a registered buffer.
-    pub fn remove_buffer(&mut self, id: u32) {
-        self.buffers.retain(|b| b.id != id);
-    }
-
-    /// The id of the registered buffer that begins at `ptr`.
-    pub fn buffer_starting_at(&self, ptr: *const u8) -> Option<u32> {
-        self.buffers.iter().find(|b| b.base == ptr as usize).map(|b| b.id)
+    /// Forgets one of the registered buffers that begin at `ptr`, and returns its id.
+    pub fn remove_buffer(&mut self, ptr: *const u8) -> Option<u32> {
+        let base = ptr.addr() as u64;
+        let (&(_, id), &len) = self.buffers.range((At(base), 0)..=(At(base), u32::MAX)).next()?;
+        self.buffers.remove(&(At(base), id));
+        self.local.remove(base, len, BUFFERS + u64::from(id));
+        Some(id)
     }
 
     /// The data that peers need to reach a segment over each rail, for [`Regions::learn`] at the peer.
@@ -91,7 +101,8 @@ impl Regions {
 
     /// The registrations of a segment of this PE; empty for an unknown one.
     pub fn registrations(&self, id: u32) -> &[Registration] {
-        self.segments.iter().find(|k| k.segment.id() == id).map_or(&[], |known| &known.local)
+        let known = self.offsets.get(&id).and_then(|offset| self.segments.get(&At(*offset)));
+        known.map_or(&[], |known| &known.local)
     }
 
     /// Stores all PEs' [`Regions::connection_info`] of a segment.
@@ -107,7 +118,8 @@ impl Regions {
     /// # Errors
     /// As for [`Regions::learn`].
     pub fn learn_of(&mut self, pe: Pe, id: u32, connection_info: &[u8]) -> Result<()> {
-        if let Some(known) = self.segments.iter_mut().find(|k| k.segment.id() == id) {
+        let offset = self.offsets.get(&id).copied();
+        if let Some(known) = offset.and_then(|offset| self.segments.get_mut(&At(offset))) {
             *known.remote.enter(pe) = read_connection_info(pe, connection_info, self.rails)?.collect();
         }
         Ok(())
@@ -115,7 +127,7 @@ impl Regions {
 
     /// The ids of this PE's segments.
     pub fn ids(&self) -> Vec<u32> {
-        self.segments.iter().map(|known| known.segment.id()).collect()
+        self.segments.values().map(|known| known.segment.id()).collect()
     }
 
     /// Stores the [`Regions::connection_info`] of a segment that `pe`, one of `n_pes`, has laid out separately. From
@@ -135,32 +147,35 @@ impl Regions {
             return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
         }
         let remote: Vec<_> = read_connection_info(pe, connection_info, self.rails)?.collect();
-        self.separate.resize_with(self.separate.len().max(pe as usize + 1), Vec::new);
+        self.separate.resize_with(self.separate.len().max(pe as usize + 1), BTreeMap::new);
         let theirs = &mut self.separate[pe as usize];
-        theirs.retain(|a| a.offset.saturating_add(a.len) <= offset || offset.saturating_add(len) <= a.offset);
-        let at = theirs.partition_point(|a| a.offset < offset);
-        theirs.insert(at, SeparateSegment { offset, len, remote });
+        // They do not overlap, so those in the range are the last ones that begin before its end.
+        let before = theirs.range(..At(offset.saturating_add(len))).rev();
+        let in_range = before.take_while(|(at, one)| at.0.saturating_add(one.len) > offset);
+        let replaced: Vec<At> = in_range.map(|(at, _)| *at).collect();
+        replaced.iter().for_each(|at| drop(theirs.remove(at)));
+        theirs.insert(At(offset), SeparateSegment { len, remote });
         Ok(())
     }
 
     /// Whether a segment of `pe` that begins at `offset` is known.
     #[inline]
     pub fn knows_separate(&self, pe: Pe, offset: u64) -> bool {
-        self.separate_at(pe, offset).is_some_and(|a| a.offset == offset)
+        self.separate_at(pe, offset).is_some_and(|(within, _)| within == 0)
     }
 
     /// Forgets the segment of `pe` that begins at `offset`.
     pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
         if let Some(theirs) = self.separate.get_mut(pe as usize) {
-            theirs.retain(|a| a.offset != offset);
+            theirs.remove(&At(offset));
         }
     }
 
+    /// The segment of `pe` that holds `offset`, and the bytes of it before.
     #[inline]
-    fn separate_at(&self, pe: Pe, offset: u64) -> Option<&SeparateSegment> {
-        let theirs = self.separate.get(pe as usize)?;
-        let at = theirs.partition_point(|a| a.offset <= offset).checked_sub(1)?;
-        theirs.get(at).filter(|a| offset - a.offset < a.len)
+    fn separate_at(&self, pe: Pe, offset: u64) -> Option<(u64, &SeparateSegment)> {
+        let (at, a) = self.separate.get(pe as usize)?.range(..=At(offset)).next_back()?;
+        Some((offset - at.0, a)).filter(|(within, a)| *within < a.len)
     }
 
     /// The remote place of `offset` on `pe` for its rail `rail`, and the bytes that follow it in its segment. The address
@@ -168,8 +183,8 @@ impl Regions {
     #[inline]
     pub fn remote(&self, pe: Pe, rail: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
         if !self.separate.is_empty() {
-            let a = self.separate_at(pe, offset)?;
-            let (within, place) = (offset - a.offset, place_of(&a.remote, rail)?);
+            let (within, a) = self.separate_at(pe, offset)?;
+            let place = place_of(&a.remote, rail)?;
             return Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, a.len - within));
         }
         let known = self.segment_of(offset)?;
@@ -222,31 +237,16 @@ impl Regions {
 
     /// The registration of local memory at `ptr` on `rail`, and how many bytes from there it covers.
     pub fn local_key(&self, rail: usize, ptr: *const u8) -> Option<(LocalKey, u64)> {
-        let at = ptr as usize;
-        let inside = |base: usize, len: usize| at.checked_sub(base).filter(|d| *d < len).map(|d| (len - d) as u64);
-        let in_segment = |k: &Known| {
-            let left = inside(k.segment.base() as usize, k.segment.bytes() as usize)?;
-            k.local.get(rail).map(|r| (r.local, left))
-        };
-        let in_buffer = |b: &Buffer| {
-            let left = inside(b.base, b.len)?;
-            b.local.get(rail).map(|key| (*key, left))
-        };
-        let segment = self.segments.iter().find_map(in_segment);
-        segment.or_else(|| self.buffers.iter().find_map(in_buffer))
+        self.local.find_at(ptr.addr() as u64, |left, keys| keys.get(rail).map(|key| (*key, left)))
     }
 
     /// Whether all of `len` bytes at `ptr` are in this PE's segments or registered buffers.
     #[must_use]
     pub fn owns(&self, ptr: *const u8, len: u64) -> bool {
-        let (mut at, Some(end)) = (ptr as usize, (ptr as usize).checked_add(len as usize)) else { return false };
-        let segments = || self.segments.iter().map(|k| (k.segment.base() as usize, k.segment.bytes() as usize));
-        let buffers = || self.buffers.iter().map(|b| (b.base, b.len));
+        let (mut at, Some(end)) = (ptr.addr() as u64, (ptr.addr() as u64).checked_add(len)) else { return false };
         while at < end {
-            let Some((base, size)) = segments().chain(buffers()).find(|(b, n)| at >= *b && at - b < *n) else {
-                return false;
-            };
-            at = base + size;
+            let Some(left) = self.local.find_at(at, |left, _| Some(left)) else { return false };
+            at += left;
         }
         true
     }
@@ -257,14 +257,14 @@ impl Regions {
         if self.separate.is_empty() {
             self.segment_of(offset).map(|k| k.segment.offset() + k.segment.bytes())
         } else {
-            self.separate_at(pe, offset).map(|a| a.offset + a.len)
+            self.separate_at(pe, offset).map(|(within, a)| offset - within + a.len)
         }
     }
 
     #[inline]
     fn segment_of(&self, offset: u64) -> Option<&Known> {
-        // A heap has only a few segments; a scan is faster than a search.
-        self.segments.iter().find(|k| offset >= k.segment.offset() && offset - k.segment.offset() < k.segment.bytes())
+        let (at, known) = self.segments.range(..=At(offset)).next_back()?;
+        Some(known).filter(|known| offset - at.0 < known.segment.bytes())
     }
 }
 
@@ -322,6 +322,41 @@ mod tests {
         assert!(r.owns(std::ptr::without_provenance(0x10_0000 + 4000), 200));
         assert!(!r.owns(std::ptr::without_provenance(0x10_0000 + 8000), 200));
         assert!(!r.owns(std::ptr::without_provenance(usize::MAX), 2));
+    }
+
+    #[test]
+    fn one_of_many_registrations_is_found_without_a_scan() {
+        const MANY: u64 = 10_000;
+        let mut r = Regions::new(1);
+        let key = |id| Registration { local: LocalKey(id), remote_key: 1, remote_base: 0 };
+        let base = |at: u64| std::ptr::without_provenance_mut::<u8>(0x10_0000_0000 + at as usize * 4096);
+        let info = [7u64.to_le_bytes(), 9u64.to_le_bytes()].concat();
+        let add = |r: &mut Regions, id: u64| {
+            // SAFETY: nothing here follows the address.
+            r.add(unsafe { Segment::new(id as u32, id * 4096, base(id), 2048) }, vec![key(id)]);
+            // SAFETY: as above.
+            unsafe { r.add_buffer(base(MANY + id), 2048, id as u32, vec![LocalKey(MANY + id)]) };
+            r.learn_separate((1, 2), id * 4096, 2048, &info).unwrap();
+        };
+        (0..MANY).for_each(|id| add(&mut r, id));
+        for id in [0, 1, MANY / 2, MANY - 1] {
+            let steps = crate::ranges::tests::comparisons(|| {
+                assert_eq!(r.local_key(0, base(id)), Some((LocalKey(id), 2048)));
+                assert_eq!(r.local_key(0, base(MANY + id)), Some((LocalKey(MANY + id), 2048)));
+                assert!(r.owns(base(id), 2048) && !r.owns(base(id), 2049) && r.registrations(id as u32).len() == 1);
+                assert!(r.local(id * 4096, 8).is_some() && r.remote(1, 0, id * 4096 + 2047).is_some());
+                assert!(r.check(Operation::Put, 1, id * 4096, 2048).is_ok() && !r.knows_separate(1, id * 4096 + 1));
+                r.remove(id as u32);
+                assert_eq!(
+                    (r.remove_buffer(base(MANY + id)), r.remove_buffer(base(MANY + id))),
+                    (Some(id as u32), None)
+                );
+                r.forget_separate(1, id * 4096);
+                assert!(r.local_key(0, base(id)).is_none() && r.remote(1, 0, id * 4096).is_none());
+                add(&mut r, id);
+            });
+            assert!(steps < 2000, "{steps} comparisons");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use guard::{Failure, guarded};
-use symrail_agent::{Agent, Descriptor, Direction, Notification, Transfer};
+use symrail_agent::{Agent, Descriptor, Direction, Transfer};
 use symrail_core::registry::Registry;
 use symrail_core::{Backoff, lock};
 
@@ -23,10 +23,9 @@ const WRITE: c_int = 1;
 const CONNECTION: u32 = 1;
 const ALL: u32 = 2;
 
-/// An agent, and a notification that the caller had no room for.
+/// An agent.
 struct Held {
     agent: Agent,
-    next: Mutex<Option<Notification>>,
     /// The agent is being closed: calls that wait end.
     closing: AtomicBool,
 }
@@ -75,7 +74,7 @@ unsafe extern "C" fn symrail_agent_open(abi: u32, options: *const Options, out: 
         // SAFETY: the caller passes a name that ends with a zero byte, or null.
         let name = unsafe { text(options.name, "name") }?;
         let agent = Agent::from_env(name)?;
-        *out = AGENTS.add(Held { agent, next: Mutex::default(), closing: AtomicBool::new(false) }) as u64;
+        *out = AGENTS.add(Held { agent, closing: AtomicBool::new(false) }) as u64;
         Ok(())
     })
 }
@@ -301,27 +300,22 @@ unsafe extern "C" fn symrail_agent_notification(
         let (size, found) = (place(size, "size")?, place(found, "found")?);
         let (limit, begun) = (Duration::from_millis(milliseconds.into()), Instant::now());
         loop {
-            let mut kept = lock(&held.next);
-            if kept.is_none() {
-                *kept = held.agent.notification();
-            }
-            *found = c_int::from(kept.is_some());
-            if let Some(next) = &*kept {
+            let left = limit.saturating_sub(begun.elapsed());
+            // One that does not fit stays the next one.
+            let taken = held.agent.read_notification(left.min(PAUSE), |next| {
                 *size = next.message.len();
                 // SAFETY: the caller's buffers have so many bytes.
                 unsafe {
                     store(&zero_ended(&next.agent), name.cast(), name_capacity, "name")?;
-                    store(&next.message, message.cast(), capacity, "message")?;
+                    store(&next.message, message.cast(), capacity, "message")
                 }
-                *kept = None;
-                return Ok(());
+            });
+            *found = c_int::from(taken.is_some());
+            match taken {
+                Some(taken) => return taken.map(drop),
+                None if left.is_zero() || held.closing.load(Ordering::Acquire) => return Ok(()),
+                None => {}
             }
-            drop(kept);
-            let left = limit.saturating_sub(begun.elapsed());
-            if left.is_zero() || held.closing.load(Ordering::Acquire) {
-                return Ok(());
-            }
-            held.agent.await_notification(left.min(PAUSE));
         }
     })
 }

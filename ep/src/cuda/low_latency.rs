@@ -76,6 +76,25 @@ impl DeviceRows {
     }
 }
 
+/// The tokens of a dispatch, as GPU addresses.
+#[derive(Debug, Clone, Copy)]
+pub struct LowLatencyTokens {
+    /// How they are sent.
+    pub rows: DeviceRows,
+    /// Rows of bfloat16.
+    pub x: u64,
+    /// Their top-k slots: 64-bit indices of experts. Those of no expert count as -1, without an error.
+    pub topk: u64,
+    /// The number of tokens.
+    pub tokens: usize,
+}
+
+impl LowLatencyTokens {
+    fn words(&self) -> [u64; 4] {
+        [self.x, self.topk, self.tokens as u64, self.rows as u64]
+    }
+}
+
 /// The destinations of a dispatch, as GPU addresses. `room` is `ranks` × [`DeviceShape::most_tokens`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DeviceReceived {
@@ -286,16 +305,33 @@ impl DeviceLowLatency {
             ],
         )?;
         let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
-        DeviceLowLatency::within(memory, nvrtc, shape)
+        DeviceLowLatency::within(memory, nvrtc, shape).map_err(|refused| refused.1)
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
     /// late for the others.
     ///
     /// # Errors
-    /// An invalid shape, or one that does not fit; errors of the compiler and the driver.
-    pub fn within(memory: LowLatencyMemory, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency> {
-        let LowLatencyMemory { block, bytes: most, far, all_mapped, device } = memory;
+    /// The memory, which is still to be freed, and why: an invalid shape, or one that does not fit; errors of the
+    /// compiler and the driver.
+    pub fn within(
+        memory: LowLatencyMemory,
+        nvrtc: &Nvrtc,
+        shape: DeviceShape,
+    ) -> std::result::Result<DeviceLowLatency, Box<(LowLatencyMemory, Error)>> {
+        match DeviceLowLatency::prepare(&memory, nvrtc, shape) {
+            Ok(make) => Ok(make(memory)),
+            Err(error) => Err(Box::new((memory, error))),
+        }
+    }
+
+    /// All but the memory itself.
+    fn prepare(
+        memory: &LowLatencyMemory,
+        nvrtc: &Nvrtc,
+        shape: DeviceShape,
+    ) -> Result<impl FnOnce(LowLatencyMemory) -> DeviceLowLatency + use<>> {
+        let &LowLatencyMemory { block, bytes: most, ref far, all_mapped, ref device } = memory;
         let (runtime, gpu) = (device.runtime(), device.gpu());
         let ranks = runtime.n_pes() as usize;
         let share = shape.check(ranks)?;
@@ -364,7 +400,7 @@ impl DeviceLowLatency {
             combine: 0,
         };
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
-        let module = load(&device, nvrtc, &PROGRAMS[1])?;
+        let module = load(device, nvrtc, &PROGRAMS[1])?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
         let [send_dispatch, receive_dispatch] = [send_dispatch?, receive_dispatch?];
@@ -372,7 +408,7 @@ impl DeviceLowLatency {
         let kernels =
             [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch?, combine?];
         let parts = parts as u64;
-        Ok(DeviceLowLatency {
+        Ok(move |LowLatencyMemory { block, device, .. }: LowLatencyMemory| DeviceLowLatency {
             shape,
             share,
             block,
@@ -431,8 +467,7 @@ impl DeviceLowLatency {
         if tokens > most { Err(Error::TooManyTokens { tokens, most }) } else { Ok(()) }
     }
 
-    /// Sends tokens (`x`: rows of bfloat16) to the ranks that own their experts (`topk`: 64-bit indices). Indices of no
-    /// expert count as -1, without an error. The last dispatch must have been received.
+    /// Sends tokens to the ranks that own their experts. The last dispatch must have been received.
     ///
     /// # Safety
     /// Addresses are GPU addresses of memory for the given number of tokens, valid until the stream has executed the
@@ -440,18 +475,11 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// [`Error::TooManyTokens`]; an error of the driver; [`Error::Round`] after a later launch of a round has failed.
-    pub unsafe fn send_dispatch(
-        &self,
-        stream: &Stream,
-        rows: DeviceRows,
-        x: u64,
-        topk: u64,
-        tokens: usize,
-    ) -> Result<()> {
-        self.must_fit(tokens)?;
+    pub unsafe fn send_dispatch(&self, stream: &Stream, of: &LowLatencyTokens) -> Result<()> {
+        self.must_fit(of.tokens)?;
         let blocks = u64::from(self.runtime().n_pes()) * self.parts;
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::SendDispatch, blocks, &[x, topk, tokens as u64, rows as u64]) }
+        unsafe { self.launch(stream, Step::SendDispatch, blocks, &of.words()) }
     }
 
     /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive within
@@ -485,27 +513,19 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// As for these.
-    pub unsafe fn dispatch(
-        &self,
-        stream: &Stream,
-        rows: DeviceRows,
-        x: u64,
-        topk: u64,
-        tokens: usize,
-        to: &DeviceReceived,
-    ) -> Result<()> {
+    pub unsafe fn dispatch(&self, stream: &Stream, of: &LowLatencyTokens, to: &DeviceReceived) -> Result<()> {
         if self.has_far {
             // SAFETY: the caller's promise.
             return unsafe {
-                self.send_dispatch(stream, rows, x, topk, tokens)?;
+                self.send_dispatch(stream, of)?;
                 self.receive_dispatch(stream, to)
             };
         }
-        self.must_fit(tokens)?;
+        self.must_fit(of.tokens)?;
         let parts = u64::from(self.runtime().n_pes()) * self.parts;
         let (receiving, received) = self.received(to);
         let blocks = receiving.max(waiting_blocks(self.multiprocessors(), parts));
-        let arguments = [&[x, topk, tokens as u64, rows as u64], &received[..]].concat();
+        let arguments = [&of.words()[..], &received].concat();
         // SAFETY: the caller's promise.
         unsafe { self.launch(stream, Step::Dispatch, blocks, &arguments) }
     }
@@ -651,7 +671,7 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// An error of the driver.
-    pub fn mask_late(&mut self, mask: bool) -> Result<()> {
+    pub fn mask_late(&self, mask: bool) -> Result<()> {
         self.parameters.write(offset_of!(Parameters, mask_late), &u64::from(mask).to_ne_bytes()).map_err(failed)
     }
 

@@ -35,7 +35,7 @@ use symrail::kernels::cuda::{CudaError, DeviceBuffer, Gpu, Module, Program};
 
 use crate::error::{Error, Result};
 pub use high_throughput::{Destinations, DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
-pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory};
+pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory, LowLatencyTokens};
 pub use record::Counts;
 pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;

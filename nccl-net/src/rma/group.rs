@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
 use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Link, Listener, State};
-use symrail_proxy::session::{Place, Request};
+use symrail_proxy::session::{Registered, Request, Session, Words};
 use symrail_transport::Pe;
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
@@ -14,7 +14,6 @@ use symrail_transport::endpoint::command::Source;
 use super::order::Orders;
 use crate::network::Network;
 use crate::report::{Failure, Result};
-use crate::ring::Ring;
 
 /// Words of a slot of the board: the number of an exchange, the length in bytes, and as many bytes as a handle has.
 const SLOT: usize = 2 + HANDLE_SIZE / 8;
@@ -26,8 +25,7 @@ struct Member {
     pe: Pe,
     /// The connection; none to this rank itself.
     link: Option<Mutex<Link>>,
-    /// The handle of its board.
-    board: [u8; HANDLE_SIZE],
+    board: Registered,
 }
 
 /// A group. Collective functions are called by all ranks in the same order, and block.
@@ -37,7 +35,7 @@ pub struct Group {
     members: Vec<Member>,
     /// Two slots for each rank, into which that rank puts in turn. A rank begins an exchange when it has everybody's
     /// part of the one before, so no rank still reads the slot that another one puts into.
-    board: Ring,
+    board: Words,
     exchanges: Mutex<u64>,
     pub orders: Mutex<Orders>,
     calls: AtomicU64,
@@ -47,7 +45,7 @@ pub struct Group {
 struct Half {
     rank: usize,
     answered: Answered,
-    board: [u8; HANDLE_SIZE],
+    board: Registered,
 }
 
 impl Group {
@@ -63,11 +61,11 @@ impl Group {
         rank: usize,
     ) -> Result<Group> {
         let (n, session, begun) = (handles.len(), &network.session, Instant::now());
-        let board = Ring::new(network, 2 * SLOT * n)?;
+        let board = Words::new(session, 2 * SLOT * n)?;
         let mut card = (rank as u32).to_le_bytes().to_vec();
-        card.extend(board.handle());
+        card.extend(board.memory().encode_short());
         let mut members: Vec<Option<Member>> = (0..n).map(|_| None).collect();
-        let own = Memory::of_peer(session.me(), &board.handle())?;
+        let own = Registered::of_peer(session, board.memory().clone());
         let Some(here) = members.get_mut(rank) else { return Err(Failure::argument(format!("rank {rank} of {n}"))) };
         *here = Some(Member { pe: session.me(), link: None, board: own });
         // Each rank dials those before it.
@@ -77,12 +75,12 @@ impl Group {
         while let Some(missing) = members.iter().position(Option::is_none) {
             for dial in &mut dials {
                 if let Some((link, payload)) = dial.poll(session)? {
-                    let (number, board) = read_card(link.pe(), &payload)?;
+                    let (number, board) = read_card(session, link.pe(), &payload)?;
                     enter(&mut members, number, link, board)?;
                 }
             }
             if let Some(arrival) = listener.poll(session)? {
-                let (number, board) = read_card(arrival.pe(), arrival.payload())?;
+                let (number, board) = read_card(session, arrival.pe(), arrival.payload())?;
                 halves.push(Half { rank: number, answered: arrival.answer(session, &card)?, board });
             }
             for mut half in std::mem::take(&mut halves) {
@@ -134,10 +132,10 @@ impl Group {
         let begun = Instant::now();
         let mut puts = Vec::new();
         for member in self.members.iter().enumerate().filter(|&(rank, _)| rank != self.rank).map(|(_, member)| member) {
-            let place = |word: usize| Place::new(&member.board, 8 * word as u64);
+            let place = |word: usize| member.board.place(8 * word as u64);
             let (data, len) = (Source::Stable(self.board.address(here + 1)), 8 * (SLOT as u64 - 1));
             loop {
-                let (to, signal) = (place(here + 1)?, place(here)?);
+                let (to, signal) = (place(here + 1), place(here));
                 // SAFETY: the slot is not changed before the exchange after the next one.
                 let put =
                     unsafe { self.network.session.start_put_signal(to, (data, len), signal, (AmoOp::Set, number)) };
@@ -228,26 +226,16 @@ impl Group {
     }
 }
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        for member in self.members.iter().filter(|member| member.pe != self.network.session.me()) {
-            if let Ok(board) = Memory::decode(&member.board) {
-                self.network.session.deregister(&board);
-            }
-        }
-    }
-}
-
-/// A rank's number and the handle of its board.
-fn read_card(pe: Pe, bytes: &[u8]) -> Result<(usize, [u8; HANDLE_SIZE])> {
+/// A rank's number and its board.
+fn read_card(session: &Arc<Session>, pe: Pe, bytes: &[u8]) -> Result<(usize, Registered)> {
     let Some((rank, board)) = bytes.split_first_chunk() else {
         return Err(Failure::remote(format!("the card of peer {pe} has {} bytes", bytes.len())));
     };
-    Ok((u32::from_le_bytes(*rank) as usize, Memory::of_peer(pe, board)?))
+    Ok((u32::from_le_bytes(*rank) as usize, Registered::of_peer(session, Memory::of_peer(pe, board)?)))
 }
 
 /// Enters a rank that is connected.
-fn enter(members: &mut [Option<Member>], rank: usize, link: Link, board: [u8; HANDLE_SIZE]) -> Result<()> {
+fn enter(members: &mut [Option<Member>], rank: usize, link: Link, board: Registered) -> Result<()> {
     let n = members.len();
     match members.get_mut(rank) {
         Some(place @ None) => {

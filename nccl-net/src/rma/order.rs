@@ -225,7 +225,7 @@ fn advance(group: &Group, rank: usize, entries: &mut VecDeque<Entry>) -> Result<
             let before =
                 !signal.strong || (puts_done && words_clear && pending.is_none_or(|before| Some(before) == word));
             if own && before {
-                let place = signal.word.0.place(rank, signal.word.1)?;
+                let place = signal.word.0.place(rank, signal.word.1);
                 let nothing = (Source::Stable(std::ptr::null()), 0);
                 // SAFETY: no bytes are read.
                 let started = unsafe { session.start_put_signal(place, nothing, place, (AmoOp::Add, signal.value)) };
@@ -251,14 +251,14 @@ fn advance(group: &Group, rank: usize, entries: &mut VecDeque<Entry>) -> Result<
 fn start(group: &Group, rank: usize, transfer: &Transfer, signal: Option<&Signal>) -> Result<Option<Request>> {
     let session = &group.network.session;
     let Transfer { is_get, local, remote, len } = transfer;
-    let (here, there) = (local.0.local(local.1, *len)?, remote.0.place(rank, remote.1)?);
+    let (here, there) = (local.0.local(local.1, *len)?, remote.0.place(rank, remote.1));
     let request = match (is_get, signal) {
         // SAFETY: the caller of the table keeps the memory until the request is done, and so does the window.
         (true, _) => unsafe { session.start_get(there, here, *len) },
         // SAFETY: as above.
         (false, None) => unsafe { session.start_put(there, Source::Stable(here), *len) },
         (false, Some(signal)) => {
-            let (data, word) = ((Source::Stable(here.cast_const()), *len), signal.word.0.place(rank, signal.word.1)?);
+            let (data, word) = ((Source::Stable(here.cast_const()), *len), signal.word.0.place(rank, signal.word.1));
             // SAFETY: as above.
             unsafe { session.start_put_signal(there, data, word, (AmoOp::Add, signal.value)) }
         }

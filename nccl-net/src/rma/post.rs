@@ -18,6 +18,12 @@ pub struct Set {
     pub contexts: c_int,
 }
 
+impl Drop for Set {
+    fn drop(&mut self) {
+        symrail_core::lock(&self.group.orders).forget(&self.group, Some(self.number));
+    }
+}
+
 /// A group, as NCCL holds it.
 ///
 /// # Safety

@@ -20,12 +20,20 @@ use crate::abi::{
 };
 use crate::network::{self, DEVICES, Network};
 use crate::report::{Failure, Logger, Result, guarded, log_to};
-use crate::table::{handle_at, object, put};
+use crate::table::{Closed, close, give, handle_at, object, put, taken};
 
 /// A place where the ranks of a group connect.
-struct Listening {
+struct GroupListener {
     network: Arc<Network>,
     listener: Mutex<Listener>,
+}
+
+impl Closed for GroupListener {
+    const BY: &'static str = "closeListen";
+}
+
+impl Closed for Set {
+    const BY: &'static str = "destroyContext";
 }
 
 /// The number of the next set; 0 is that of a group's own context.
@@ -83,16 +91,16 @@ unsafe extern "C" fn listen(_context: Ptr, dev: c_int, handle: Ptr, out: Out) ->
         let listener = Listener::new(&network.session)?;
         // SAFETY: NCCL passes memory for a handle.
         *unsafe { handle_at(handle) }? = listener.handle().encode();
-        let listening = Box::new(Listening { network, listener: Mutex::new(listener) });
+        let listening = GroupListener { network, listener: Mutex::new(listener) };
         // SAFETY: NCCL passes a place for the listener.
-        unsafe { put(out, Box::into_raw(listening).cast(), "the place for the listener") }
+        unsafe { give(out, listening, "the place for the listener") }
     })
 }
 
 unsafe extern "C" fn connect(_context: Ptr, handles: *mut Ptr, n: c_int, rank: c_int, listener: Ptr, out: Out) -> Code {
     guarded("connect", || {
         // SAFETY: NCCL passes what `listen` returned.
-        let listening = unsafe { object::<Listening>(listener, "the listener") }?;
+        let listening = unsafe { object::<GroupListener>(listener, "the listener") }?;
         let (Ok(n), Ok(rank)) = (usize::try_from(n), usize::try_from(rank)) else {
             return Err(Failure::argument(format!("rank {rank} of {n}")));
         };
@@ -107,7 +115,7 @@ unsafe extern "C" fn connect(_context: Ptr, handles: *mut Ptr, n: c_int, rank: c
         let mut listener = symrail_core::lock(&listening.listener);
         let group = Group::connect(&listening.network, &mut listener, &handles, rank)?;
         // SAFETY: NCCL passes a place for the group.
-        unsafe { put(out, Box::into_raw(Box::new(Arc::new(group))).cast(), "the place for the group") }
+        unsafe { give(out, Arc::new(group), "the place for the group") }
     })
 }
 
@@ -116,9 +124,9 @@ unsafe extern "C" fn connect(_context: Ptr, handles: *mut Ptr, n: c_int, rank: c
 unsafe fn create(coll: Ptr, contexts: c_int, out: Out) -> Result<()> {
     // SAFETY: the caller's promise.
     let group = Arc::clone(unsafe { group(coll) }?);
-    let set = Box::new(Set { group, number: NEXT_SET.fetch_add(1, Ordering::Relaxed), contexts });
+    let set = Set { group, number: NEXT_SET.fetch_add(1, Ordering::Relaxed), contexts };
     // SAFETY: the caller's promise.
-    unsafe { put(out, Box::into_raw(set).cast(), "the place for the contexts") }
+    unsafe { give(out, set, "the place for the contexts") }
 }
 
 unsafe extern "C" fn create_v11(coll: Ptr, _signals: c_int, _counters: c_int, out: Out, device: Out) -> Code {
@@ -152,22 +160,11 @@ unsafe extern "C" fn create_v14(coll: Ptr, config: *const Contexts, out: Out) ->
     })
 }
 
-unsafe extern "C" fn destroy_context(context: Ptr) -> Code {
-    guarded("destroyContext", || {
-        if !context.is_null() {
-            // SAFETY: it came from `createContext`, and NCCL gives it up.
-            let set = unsafe { Box::from_raw(context.cast::<Set>()) };
-            symrail_core::lock(&set.group.orders).forget(&set.group, Some(set.number));
-        }
-        Ok(())
-    })
-}
-
 /// # Safety
 /// As for [`group`] and [`Window::new`]; `out` is null or a place for a pointer.
 unsafe fn register(coll: Ptr, piece: Piece, out: Out) -> Result<Ptr> {
     // SAFETY: the caller's promise.
-    let group = Arc::clone(unsafe { group(coll) }?);
+    let group = unsafe { group(coll) }?;
     if piece.base.is_null() || out.is_null() {
         return Err(Failure::null("the memory or the place for its handle"));
     }
@@ -238,13 +235,10 @@ unsafe extern "C" fn reg_mr_sym_dma_buf_v13(
 
 unsafe extern "C" fn dereg_mr_sym(coll: Ptr, handle: Ptr) -> Code {
     guarded("deregMrSym", || {
-        if handle.is_null() {
-            return Err(Failure::null("the handle"));
-        }
         // SAFETY: NCCL passes what `connect` returned.
         let group = unsafe { group(coll) }?;
         // SAFETY: it came from `regMrSym`, and NCCL gives it up.
-        let window = unsafe { Box::from_raw(handle.cast::<Arc<Window>>()) };
+        let window = unsafe { taken::<Arc<Window>>(handle) }.ok_or_else(|| Failure::null("the handle"))?;
         let begun = Instant::now();
         // Operations hold it while they are under way.
         while Arc::strong_count(&window) > 1 && begun.elapsed() < 2 * group.network.timeout {
@@ -259,19 +253,9 @@ unsafe extern "C" fn dereg_mr_sym(coll: Ptr, handle: Ptr) -> Code {
 
 unsafe extern "C" fn close_coll(coll: Ptr) -> Code {
     guarded("closeColl", || {
-        if !coll.is_null() {
-            // SAFETY: it came from `connect`, and NCCL gives it up.
-            unsafe { Box::from_raw(coll.cast::<Arc<Group>>()) }.close();
-        }
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn close_listen(listener: Ptr) -> Code {
-    guarded("closeListen", || {
-        if !listener.is_null() {
-            // SAFETY: it came from `listen`, and NCCL gives it up.
-            drop(unsafe { Box::from_raw(listener.cast::<Listening>()) });
+        // SAFETY: it came from `connect`, and NCCL gives it up.
+        if let Some(group) = unsafe { taken::<Arc<Group>>(coll) } {
+            group.close();
         }
         Ok(())
     })
@@ -314,9 +298,9 @@ macro_rules! export {
             reg_mr_sym: $register,
             reg_mr_sym_dma_buf: $dma_buf,
             dereg_mr_sym,
-            destroy_context,
+            destroy_context: close::<Set>,
             close_coll,
-            close_listen,
+            close_listen: close::<GroupListener>,
             iput: $iput,
             iput_signal: $iput_signal,
             $($iget: $get, iflush,)?

@@ -1,12 +1,11 @@
 //! Memory that all ranks of a group have registered together.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use symrail_heap::cuda::{DevicePtr, Gpu};
 use symrail_heap::export::Exported;
-use symrail_proxy::session::Place;
-use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
+use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::{Place, Registered};
 
 use super::group::Group;
 use crate::report::{Failure, Result};
@@ -26,12 +25,11 @@ pub struct Piece {
 
 /// Memory of all ranks.
 pub struct Window {
-    group: Arc<Group>,
     base: *mut u8,
     len: usize,
-    own: Memory,
-    /// The memory of all ranks, and its handles.
-    all: Vec<(Memory, [u8; HANDLE_SIZE])>,
+    /// The memory of all ranks; that of this rank is its `own`.
+    all: Vec<Registered>,
+    _own: Registered,
 }
 
 // SAFETY: the address is only a number here; operations access the memory.
@@ -47,42 +45,29 @@ impl Window {
     ///
     /// # Errors
     /// The error of the provider, of this rank or of another; the memory of a GPU without a session for it.
-    pub unsafe fn new(group: Arc<Group>, piece: Piece) -> Result<Window> {
+    pub unsafe fn new(group: &Group, piece: Piece) -> Result<Window> {
         let Piece { base, len, .. } = piece;
         // SAFETY: the caller's promise.
-        let own = unsafe { register(&group, piece) };
-        let bytes = own.as_ref().map_or_else(|_| Vec::new(), |own| own.encode()[..own.encoded_len()].to_vec());
+        let own = unsafe { register(group, piece) };
+        let bytes = own.as_ref().map_or_else(|_| Vec::new(), |own| own.encode_short());
         let all = group.gather(&bytes);
         let own = own?;
-        let all = all.and_then(|all| {
-            let handle = |(rank, bytes): (usize, &Vec<u8>)| match bytes.as_slice() {
-                [] => {
-                    Err(Failure::remote(format!("rank {rank} could not register its memory; its own message says why")))
-                }
-                bytes => {
-                    let handle = Memory::of_peer(group.pe(rank), bytes)?;
-                    Ok((Memory::decode(&handle)?, handle))
-                }
-            };
-            all.iter().enumerate().map(handle).collect::<Result<Vec<_>>>()
-        });
-        match all {
-            Ok(all) => Ok(Window { group, base, len, own, all }),
-            Err(failure) => {
-                group.network.session.deregister(&own);
-                Err(failure)
-            }
-        }
+        let of_rank = |(rank, bytes): (usize, &Vec<u8>)| match bytes.as_slice() {
+            [] => Err(Failure::remote(format!("rank {rank} could not register its memory; its own message says why"))),
+            bytes => Ok(Registered::of_peer(&group.network.session, Memory::of_peer(group.pe(rank), bytes)?)),
+        };
+        let all = all?.iter().enumerate().map(of_rank).collect::<Result<_>>()?;
+        Ok(Window { base, len, all, _own: own })
     }
 
     /// A place at an offset of a rank's memory.
-    pub fn place(&self, rank: usize, offset: u64) -> Result<Place<'_>> {
-        Ok(Place::new(&self.all[rank].1, offset)?)
+    pub fn place(&self, rank: usize, offset: u64) -> Place<'_> {
+        self.all[rank].place(offset)
     }
 
     /// Checks that `len` bytes at an offset are inside of a rank's memory, and aligned if they are a word.
     pub fn check(&self, rank: usize, offset: u64, len: u64, is_word: bool) -> Result<()> {
-        let memory = &self.all[rank].0;
+        let memory = &self.all[rank];
         if offset.checked_add(len).is_none_or(|end| end > memory.len()) {
             return Err(Failure::argument(format!("{len} bytes at {offset} of memory that has {}", memory.len())));
         }
@@ -101,26 +86,16 @@ impl Window {
     }
 }
 
-impl Drop for Window {
-    fn drop(&mut self) {
-        let session = &self.group.network.session;
-        // Ranks of this process deregister their own memory.
-        let foreign = self.all.iter().map(|(memory, _)| memory).filter(|memory| memory.pe() != session.me());
-        foreign.for_each(|memory| session.deregister(memory));
-        session.deregister(&self.own);
-    }
-}
-
 /// Registers this rank's memory.
 ///
 /// # Safety
 /// As for [`Window::new`].
-unsafe fn register(group: &Group, piece: Piece) -> Result<Memory> {
+unsafe fn register(group: &Group, piece: Piece) -> Result<Registered> {
     let Piece { base, len, on_gpu, dma_buf } = piece;
     let session = &group.network.session;
     if !on_gpu {
         // SAFETY: the caller's promise.
-        return Ok(unsafe { session.register(base, len) }?);
+        return Ok(Registered::own(session, unsafe { session.register(base, len) }?));
     }
     let Some(gpu) = &group.network.gpu else {
         let why = "memory of a GPU, and none was current when the group began to listen";
@@ -131,7 +106,7 @@ unsafe fn register(group: &Group, piece: Piece) -> Result<Memory> {
         None => export(gpu, base.addr() as u64, len as u64),
     };
     // SAFETY: the caller's promise.
-    Ok(unsafe { session.register_staged(base, len, exported.as_ref()) }?)
+    Ok(Registered::own(session, unsafe { session.register_staged(base, len, exported.as_ref()) }?))
 }
 
 /// Exports memory for rails; where that is impossible, it is staged.

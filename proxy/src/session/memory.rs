@@ -130,19 +130,24 @@ impl Memory {
         HEAD + 8 * self.keys.len()
     }
 
-    /// Makes a handle that the peer `pe` has sent, in which the peer has its own number, one of its memory here.
+    /// Encodes it without the zeros at its end, for [`Memory::of_peer`] at a peer.
+    #[must_use]
+    pub fn encode_short(&self) -> Vec<u8> {
+        self.encode()[..self.encoded_len()].to_vec()
+    }
+
+    /// Reads a handle that the peer `pe` has sent, in which the peer has its own number, as one of its memory here.
     /// `bytes` are [`Memory::encoded_len`] or more.
     ///
     /// # Errors
     /// [`Error::Malformed`].
-    pub fn of_peer(pe: Pe, bytes: &[u8]) -> Result<[u8; HANDLE_SIZE]> {
+    pub fn of_peer(pe: Pe, bytes: &[u8]) -> Result<Memory> {
         let mut handle = [0; HANDLE_SIZE];
         let Some(front) = handle.get_mut(..bytes.len()) else {
             return Err(malformed(format!("it has {} bytes, more than {HANDLE_SIZE}", bytes.len())));
         };
         front.copy_from_slice(bytes);
-        handle[4..8].copy_from_slice(&pe.to_le_bytes());
-        Memory::decode(&handle).map(|_| handle)
+        Ok(Memory { pe, ..Memory::decode(&handle)? })
     }
 
     /// Reads an encoded handle.
@@ -159,6 +164,10 @@ impl Memory {
         let keys = (0..count).map(|i| word(bytes, HEAD + 8 * i)).collect();
         let Head { pe, offset, len, base } = head;
         Ok(Memory { pe, id: half(bytes, 8), offset, len, base, address: word(bytes, 40), keys, staged })
+    }
+
+    pub(super) fn head(&self) -> Head {
+        Head { pe: self.pe, offset: self.offset, len: self.len, base: self.base }
     }
 
     /// The argument for [`Regions::learn_separate`](symrail_transport::region::Regions::learn_separate).

@@ -9,6 +9,7 @@
 //! | `peers` | peers that are added and removed while others communicate |
 //! | [`rendezvous`] | connecting two sessions by a handle of 128 bytes |
 //! | [`memory`] | the handle by which peers address registered memory |
+//! | `registered` | owners of registered memory, and of what is known of peers' |
 //! | `connection_info` | the connection info that PEs exchange, and the settings that must agree |
 //!
 //! The C interface (`transport/include/symrail_transport.h`) and NVSHMEM's remote transport (`nvshmem/`) are interfaces
@@ -33,6 +34,7 @@ mod connection_info;
 pub mod memory;
 mod operation;
 mod peers;
+mod registered;
 pub mod rendezvous;
 mod request;
 
@@ -55,6 +57,7 @@ use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 pub use peers::Identity;
 use peers::Peers;
+pub use registered::{Registered, Words};
 use request::Pending;
 pub use request::{Part, Request};
 

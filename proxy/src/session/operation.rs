@@ -30,10 +30,26 @@ const BEFORE_YIELD: Duration = Duration::from_micros(20);
 /// A place in registered memory of a PE.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    handle: &'a [u8; HANDLE_SIZE],
+    handle: Handle<'a>,
     head: Head,
     /// Offset from the memory's first byte.
     at: u64,
+}
+
+/// A handle, of which more than the head is read once, when its session learns it.
+#[derive(Debug, Clone, Copy)]
+enum Handle<'a> {
+    Encoded(&'a [u8; HANDLE_SIZE]),
+    Decoded(&'a Memory),
+}
+
+impl Memory {
+    /// The byte `at` of the memory.
+    #[inline]
+    #[must_use]
+    pub fn place(&self, at: u64) -> Place<'_> {
+        Place { handle: Handle::Decoded(self), head: self.head(), at }
+    }
 }
 
 impl<'a> Place<'a> {
@@ -43,7 +59,7 @@ impl<'a> Place<'a> {
     /// [`Error::Malformed`] if it is not a handle.
     #[inline]
     pub fn new(handle: &'a [u8; HANDLE_SIZE], at: u64) -> Result<Place<'a>> {
-        Ok(Place { handle, head: Head::read(handle)?, at })
+        Ok(Place { handle: Handle::Encoded(handle), head: Head::read(handle)?, at })
     }
 
     /// The place with this address in its PE; below the memory's first byte it is outside.
@@ -53,7 +69,7 @@ impl<'a> Place<'a> {
     #[inline]
     pub fn at_address(handle: &'a [u8; HANDLE_SIZE], address: u64) -> Result<Place<'a>> {
         let head = Head::read(handle)?;
-        Ok(Place { handle, head, at: address.wrapping_sub(head.base) })
+        Ok(Place { handle: Handle::Encoded(handle), head, at: address.wrapping_sub(head.base) })
     }
 
     /// The PE.
@@ -202,7 +218,10 @@ impl Session {
             if place.pe() == self.me || engine.knows_separate(place.pe(), place.head.offset) {
                 continue;
             }
-            let memory = Memory::decode(place.handle)?;
+            let memory = match place.handle {
+                Handle::Encoded(bytes) => &Memory::decode(bytes)?,
+                Handle::Decoded(memory) => memory,
+            };
             if memory.is_staged() {
                 engine.learn_staged(memory.pe(), memory.offset(), memory.len())?;
             }

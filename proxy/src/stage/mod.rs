@@ -196,9 +196,7 @@ impl Stage {
 
     /// Forgets a buffer.
     pub(crate) fn remove_buffer(&mut self, base: *const u8) {
-        if let Some(id) = self.resources.memory.buffer_starting_at(base) {
-            self.resources.memory.remove_buffer(id);
-        }
+        self.resources.memory.remove_buffer(base);
     }
 
     /// Segments and buffers that the CPU cannot touch.

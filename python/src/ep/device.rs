@@ -5,10 +5,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use pyo3::prelude::*;
 use symrail::kernels::cuda::Stream;
 use symrail_ep::Error;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape, LowLatencyMemory, LowLatencyTokens};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
-use super::tensors::{Results, Shape, ep_low_latency_combine_tensors, ep_low_latency_dispatch_tensors};
+use super::tensors::{CombineCall, DispatchCall, Of, Results, dispatch_tensors, ep_low_latency_combine_tensors};
 use crate::errors::failed_on_gpu;
 use crate::runtime::Runtime;
 
@@ -42,13 +42,6 @@ fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, p
 
 type Array<'py> = Bound<'py, PyAny>;
 
-/// The GPU (None: the host), the number of ranks, and the buffers' shape.
-type Of = (Option<i32>, usize, Shape);
-
-/// A dispatch's tokens: addresses of rows and indices, their number; whether they are sent as FP8, and whether scales are
-/// powers of two.
-pub type Tokens = (u64, u64, usize, bool, bool);
-
 /// A combine's rows: addresses of rows, weights and the dispatch's number; the number of this rank's tokens.
 pub type Parts = (u64, u64, u64, usize);
 
@@ -73,20 +66,20 @@ impl EpDeviceLowLatency {
         self.0.call(py, stream, |made, stream| call(made.buffers()?, stream))
     }
 
-    fn launch_dispatch(&self, py: Python<'_>, stream: usize, tokens: Tokens, to: Option<Received>) -> PyResult<()> {
-        let (x, topk, count, fp8, power_of_two) = tokens;
-        let rows = match (fp8, power_of_two) {
-            (false, _) => DeviceRows::Bf16,
-            (true, false) => DeviceRows::Fp8,
-            (true, true) => DeviceRows::Fp8PowerOfTwo,
-        };
+    fn launch_dispatch(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        of: LowLatencyTokens,
+        to: Option<Received>,
+    ) -> PyResult<()> {
         self.call(py, stream, |buffers, stream| {
             buffers.check()?;
             // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
             unsafe {
                 match to {
-                    Some(to) => buffers.dispatch(stream, rows, x, topk, count, &received(to)),
-                    None => buffers.send_dispatch(stream, rows, x, topk, count),
+                    Some(to) => buffers.dispatch(stream, &of, &received(to)),
+                    None => buffers.send_dispatch(stream, &of),
                 }
             }
         })
@@ -125,7 +118,7 @@ impl EpDeviceLowLatency {
     ) -> PyResult<Self> {
         let shape = DeviceShape { most_tokens, hidden, experts, k };
         let made = OnGpu::new(py, runtime, timeout, |device, nvrtc| {
-            let mut made = DeviceLowLatency::new(device, nvrtc, shape)?;
+            let made = DeviceLowLatency::new(device, nvrtc, shape)?;
             made.mask_late(mask_late)?;
             Ok(LowLatency::of(made))
         });
@@ -150,10 +143,17 @@ impl EpDeviceLowLatency {
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
         self.0.call(py, 0, |made, _| {
             let mut memory = made.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            // An earlier call has failed behind this point.
+            if let Some(buffers) = made.buffers.get().filter(|buffers| *buffers.shape() == shape) {
+                return buffers.mask_late(true).map(|()| true);
+            }
             let Some(fits) = memory.take_if(|memory| memory.fits(&shape)) else { return Ok(false) };
-            let mut buffers = DeviceLowLatency::within(fits, &nvrtc, shape)?;
-            buffers.mask_late(true)?;
-            Ok(made.buffers.set(buffers).is_ok())
+            let buffers = DeviceLowLatency::within(fits, &nvrtc, shape).map_err(|refused| {
+                let (unused, error) = *refused;
+                *memory = Some(unused);
+                error
+            })?;
+            made.buffers.get_or_init(|| buffers).mask_late(true).map(|()| true)
         })
     }
 
@@ -175,40 +175,15 @@ impl EpDeviceLowLatency {
     /// Raises the errors of calls that are over. Sends tokens of bfloat16, and with `receives` receives those of all
     /// ranks. Returns the results, and what `receive_dispatch` takes; None, before anything is sent, if the tensors need
     /// buffers of another shape than `prepared`.
-    #[allow(clippy::too_many_arguments)] // those of the call
     fn dispatch<'py>(
         &self,
         py: Python<'py>,
         stream: usize,
         receives: bool,
         of: Of,
-        x: &Array<'py>,
-        topk_idx: &Array<'py>,
-        most_tokens: usize,
-        experts: usize,
-        stats: Option<&Array<'py>>,
-        waits: Option<&Array<'py>>,
-        use_fp8: bool,
-        power_of_two: bool,
-        packs: bool,
+        call: DispatchCall<'py>,
     ) -> PyResult<Option<(Results<'py>, Received)>> {
-        let (gpu, ranks, prepared) = of;
-        let made = ep_low_latency_dispatch_tensors(
-            py,
-            gpu,
-            ranks,
-            prepared,
-            x,
-            topk_idx,
-            most_tokens,
-            experts,
-            stats,
-            waits,
-            use_fp8,
-            power_of_two,
-            packs,
-        )?;
-        let Some((results, tokens, to)) = made else { return Ok(None) };
+        let Some((results, tokens, to)) = dispatch_tensors(py, of, call)? else { return Ok(None) };
         self.launch_dispatch(py, stream, tokens, receives.then_some(to))?;
         Ok(Some((results, to)))
     }
@@ -222,7 +197,6 @@ impl EpDeviceLowLatency {
     /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. With `receives`
     /// adds up the rows of this rank's tokens. Returns the sums, the address of the handle's ranges, and what
     /// `receive_combine` takes. Nothing is sent, and there are no sums, if that address is none of `held`.
-    #[allow(clippy::too_many_arguments)] // those of the call
     fn combine<'py>(
         &self,
         py: Python<'py>,
@@ -230,16 +204,10 @@ impl EpDeviceLowLatency {
         receives: bool,
         held: Vec<u64>,
         of: Of,
-        x: &Array<'py>,
-        topk_idx: &Array<'py>,
-        topk_weights: &Array<'py>,
-        handle: (Array<'py>, Array<'py>, usize, usize, usize),
-        out: Option<Array<'py>>,
-        waits: Option<&Array<'py>>,
+        call: CombineCall<'py>,
     ) -> PyResult<(Option<Array<'py>>, u64, Sums)> {
         let (gpu, ranks, prepared) = of;
-        let (sums, ranges, parts, to) =
-            ep_low_latency_combine_tensors(py, gpu, ranks, prepared, x, topk_idx, topk_weights, handle, out, waits)?;
+        let (sums, ranges, parts, to) = ep_low_latency_combine_tensors(py, gpu, ranks, prepared, call)?;
         if !held.contains(&ranges) {
             return Ok((None, ranges, to));
         }

@@ -2,7 +2,9 @@
 
 use pyo3::prelude::*;
 
-use super::device::{Parts, Received, Sums, Tokens};
+use symrail_ep::cuda::{DeviceRows, LowLatencyTokens};
+
+use super::device::{Parts, Received, Sums};
 use crate::errors::{Kind, raise};
 use crate::torch_tensors::{Dims, Dtype, Part, address, data, empty, empty_together, lengths, unseen};
 
@@ -14,13 +16,39 @@ const ROW_ALIGN: usize = 16;
 
 /// The buffers' shape: tokens of a rank, at most; elements of a token; experts; top-k slots.
 pub type Shape = (usize, usize, usize, usize);
+/// The GPU (None: the host), the number of ranks, and the buffers' shape.
+pub type Of = (Option<i32>, usize, Shape);
 type Array<'py> = Bound<'py, PyAny>;
 
 /// The results of a dispatch: rows, scales, counts, sources and ranges.
 pub type Results<'py> = (Array<'py>, Option<Array<'py>>, Array<'py>, Array<'py>, Array<'py>);
 
-/// These, and then what the native calls take.
-type Dispatched<'py> = (Results<'py>, Tokens, Received);
+/// A dispatch's `x`, `topk_idx`, `num_max_dispatch_tokens_per_rank`, `num_experts`,
+/// `cumulative_local_expert_recv_stats` and `dispatch_wait_recv_cost_stats`; whether rows are sent as FP8, whether scales
+/// are powers of two, and whether they are packed.
+#[derive(FromPyObject)]
+pub struct DispatchCall<'py>(
+    Array<'py>,
+    Array<'py>,
+    usize,
+    usize,
+    Option<Array<'py>>,
+    Option<Array<'py>>,
+    bool,
+    bool,
+    bool,
+);
+
+/// A combine's `x`, `topk_idx`, `topk_weights`, `handle`, `out` and `combine_wait_recv_cost_stats`.
+#[derive(FromPyObject)]
+pub struct CombineCall<'py>(
+    Array<'py>,
+    Array<'py>,
+    Array<'py>,
+    (Array<'py>, Array<'py>, usize, usize, usize),
+    Option<Array<'py>>,
+    Option<Array<'py>>,
+);
 
 /// The results of a layout, then what the native call takes.
 type Counted<'py> = ([Array<'py>; 3], (u64, usize, usize), [u64; 3]);
@@ -29,26 +57,27 @@ fn optional(array: Option<&Array<'_>>, role: &str, gpu: Option<i32>, dtype: Dtyp
     array.map_or(Ok(0), |array| address(array, role, gpu, dtype, &[length], 1))
 }
 
-/// The tensors of a dispatch for `ranks` ranks on buffers of the shape `prepared`; `None` if it needs another shape.
-/// Raises ArgumentError for tensors that kernels cannot take.
+/// The results of a dispatch, and what `receive_dispatch` takes: see [`dispatch_tensors`].
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // those of the call
 pub fn ep_low_latency_dispatch_tensors<'py>(
     py: Python<'py>,
     gpu: Option<i32>,
     ranks: usize,
     prepared: Shape,
-    x: &Array<'py>,
-    topk_idx: &Array<'py>,
-    most_tokens: usize,
-    experts: usize,
-    stats: Option<&Array<'py>>,
-    waits: Option<&Array<'py>>,
-    use_fp8: bool,
-    power_of_two: bool,
-    packs: bool,
-) -> PyResult<Option<Dispatched<'py>>> {
-    let ([tokens, hidden], [_, k]) = (lengths(x, "x")?, lengths(topk_idx, "topk_idx")?);
+    call: DispatchCall<'py>,
+) -> PyResult<Option<(Results<'py>, Received)>> {
+    Ok(dispatch_tensors(py, (gpu, ranks, prepared), call)?.map(|(results, _, to)| (results, to)))
+}
+
+/// The tensors of a dispatch for `ranks` ranks on buffers of the shape `prepared`; `None` if it needs another shape.
+/// Raises ArgumentError for tensors that kernels cannot take.
+pub fn dispatch_tensors<'py>(
+    py: Python<'py>,
+    (gpu, ranks, prepared): Of,
+    call: DispatchCall<'py>,
+) -> PyResult<Option<(Results<'py>, LowLatencyTokens, Received)>> {
+    let DispatchCall(x, topk_idx, most_tokens, experts, stats, waits, use_fp8, power_of_two, packs) = call;
+    let ([tokens, hidden], [_, k]) = (lengths(&x, "x")?, lengths(&topk_idx, "topk_idx")?);
     let refuse = |why: String| Err(raise(Kind::Argument, &why));
     if tokens > most_tokens {
         return refuse(format!("x has {tokens} tokens; num_max_dispatch_tokens_per_rank is {most_tokens}"));
@@ -60,10 +89,10 @@ pub fn ep_low_latency_dispatch_tensors<'py>(
     let share = experts / ranks.max(1);
     let (rows, slots, all_counts, waits) = unseen(py, || {
         Ok((
-            address(x, "x", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?,
-            address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
-            optional(stats, "cumulative_local_expert_recv_stats", gpu, Dtype::Int32, share)?,
-            optional(waits, "dispatch_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
+            address(&x, "x", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?,
+            address(&topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
+            optional(stats.as_ref(), "cumulative_local_expert_recv_stats", gpu, Dtype::Int32, share)?,
+            optional(waits.as_ref(), "dispatch_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
         ))
     })?;
     if prepared != (most_tokens, hidden, experts, k) {
@@ -94,27 +123,27 @@ pub fn ep_low_latency_dispatch_tensors<'py>(
     let of_scales = scales.as_ref().map_or(0, |scales| scales.1);
     let to = (received.1, of_scales, counts.1, sources.1, ranges.1, number, all_counts, waits, packs);
     let made = (received.0, scales.map(|scales| scales.0), counts.0, sources.0, ranges.0);
-    Ok(Some((made, (rows, slots, tokens, use_fp8, power_of_two), to)))
+    let kind = match (use_fp8, power_of_two) {
+        (false, _) => DeviceRows::Bf16,
+        (true, false) => DeviceRows::Fp8,
+        (true, true) => DeviceRows::Fp8PowerOfTwo,
+    };
+    Ok(Some((made, LowLatencyTokens { rows: kind, x: rows, topk: slots, tokens }, to)))
 }
 
 /// The sums of a combine, the address of its handle's ranges, and what the native calls take. Raises ArgumentError for
 /// tensors that kernels cannot take, or that do not go with buffers of the shape `prepared`.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // those of the call
 pub fn ep_low_latency_combine_tensors<'py>(
     py: Python<'py>,
     gpu: Option<i32>,
     ranks: usize,
     prepared: Shape,
-    x: &Array<'py>,
-    topk_idx: &Array<'py>,
-    topk_weights: &Array<'py>,
-    handle: (Array<'py>, Array<'py>, usize, usize, usize),
-    out: Option<Array<'py>>,
-    waits: Option<&Array<'py>>,
+    call: CombineCall<'py>,
 ) -> PyResult<(Array<'py>, u64, Parts, Sums)> {
+    let CombineCall(x, topk_idx, topk_weights, handle, out, waits) = call;
     let (_, ranges, most_tokens, hidden, experts) = handle;
-    let [tokens, k] = lengths(topk_idx, "topk_idx")?;
+    let [tokens, k] = lengths(&topk_idx, "topk_idx")?;
     if prepared != (most_tokens, hidden, experts, k) || tokens > most_tokens {
         let why = format!("{tokens} tokens with {k} slots do not go with a dispatch of the shape {prepared:?}");
         return Err(raise(Kind::Argument, &why));
@@ -122,10 +151,10 @@ pub fn ep_low_latency_combine_tensors<'py>(
     let share = experts / ranks.max(1);
     let (rows, slots, weights, waits, made) = unseen(py, || {
         Ok((
-            address(x, "x", gpu, Dtype::Bfloat16, &[share, ranks * most_tokens, hidden], ROW_ALIGN)?,
-            address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
-            address(topk_weights, "topk_weights", gpu, Dtype::Float32, &[tokens, k], 1)?,
-            optional(waits, "combine_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
+            address(&x, "x", gpu, Dtype::Bfloat16, &[share, ranks * most_tokens, hidden], ROW_ALIGN)?,
+            address(&topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
+            address(&topk_weights, "topk_weights", gpu, Dtype::Float32, &[tokens, k], 1)?,
+            optional(waits.as_ref(), "combine_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
             out.map(|out| {
                 let at = address(&out, "out", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?;
                 PyResult::Ok((out, at))

@@ -104,12 +104,12 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         self._must_be_closed("low_latency_dispatch")
         stream, buffers = current_stream(self.gpu), self.held
         of = (self.gpu, self.ranks, self.shape)
-        made = None if buffers is None else buffers.dispatch(stream, receives, of, *of_call)
+        made = None if buffers is None else buffers.dispatch(stream, receives, of, of_call)
         if made is None:
             # Other tensors than kernels take are refused before buffers are made, which is collective.
-            dispatch_tensors(self.gpu, self.ranks, (0, 0, 0, 0), *of_call)
+            dispatch_tensors(self.gpu, self.ranks, (0, 0, 0, 0), of_call)
             buffers = self.prepare(most_tokens, x.shape[1], experts, topk_idx.shape[1])
-            made = buffers.dispatch(stream, receives, (self.gpu, self.ranks, self.shape), *of_call)
+            made = buffers.dispatch(stream, receives, (self.gpu, self.ranks, self.shape), of_call)
         assert buffers is not None and made is not None
         shape, (results, to) = self.shape, made
         received, scales, counts, sources, ranges = results
@@ -151,9 +151,8 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         # With an open call nothing is held: the tensors are refused first.
         held = [] if "low_latency_combine" in self.open else list(self.numbers)
         of = (self.gpu, self.ranks, self.shape)
-        combined, ranges, to = buffers.combine(
-            current_stream(self.gpu), receives, held, of, x, topk_idx, topk_weights, handle, out, waits
-        )
+        of_call = (x, topk_idx, topk_weights, handle, out, waits)
+        combined, ranges, to = buffers.combine(current_stream(self.gpu), receives, held, of, of_call)
         if combined is None:
             if "low_latency_dispatch" in self.open and ranges not in self.numbers:
                 raise StateError("low_latency_combine before the dispatch was received: call its hook before")

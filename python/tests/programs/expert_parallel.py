@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from refused import refused
 
 import symrail
 import symrail.ep as deep_ep
@@ -117,11 +118,7 @@ def high(me: int, ranks: int) -> None:
             else:
                 assert of_slots is None
     buffer.destroy()
-    try:
-        buffer.combine(np.zeros((1, 4), np.float32), handle)
-        raise AssertionError
-    except symrail.errors.StateError:
-        pass
+    refused(symrail.errors.StateError, buffer.combine, np.zeros((1, 4), np.float32), handle)
 
 
 def low(me: int, ranks: int) -> None:
@@ -204,29 +201,21 @@ def casts() -> None:
     assert np.array_equal(data.reshape(50, 300), scaled[:, :300].astype(ml_dtypes.float8_e4m3fn).view("uint8"))
 
 
-def raises(kind: type[BaseException], call: Any, *args: Any, **more: Any) -> Any:
-    try:
-        call(*args, **more)
-    except kind as error:
-        return error
-    raise AssertionError(f"{call} raised nothing")
-
-
 def refuse(me: int, ranks: int) -> None:
     errors = symrail.errors
     experts = ranks * EXPERTS_EACH
-    raises(errors.DifferError, deep_ep.Buffer, None, (1 << 20) + 4096 * me)
-    raises(errors.ArgumentError, deep_ep.Buffer, None, 100)
+    refused(errors.DifferError, deep_ep.Buffer, None, (1 << 20) + 4096 * me)
+    refused(errors.ArgumentError, deep_ep.Buffer, None, 100)
     for one in (-1, 1 << 50):
-        assert f"num_nvl_bytes={one}" in str(raises(errors.ArgumentError, deep_ep.Buffer, None, one))
-    assert "group is 'ranks'" in str(raises(errors.ArgumentError, deep_ep.Buffer, "ranks", 1 << 20))
+        refused(errors.ArgumentError, deep_ep.Buffer, None, one, text=f"num_nvl_bytes={one}")
+    refused(errors.ArgumentError, deep_ep.Buffer, "ranks", 1 << 20, text="group is 'ranks'")
     buffer = deep_ep.Buffer(None, 1 << 20, 1 << 20, low_latency_mode=True)
     x, indices, weights = inputs(me, ranks, "float32")
     far = indices.copy()
     far[2, 3] = experts
-    assert "token 2, slot 3" in str(raises(errors.ArgumentError, buffer.get_dispatch_layout, far, experts))
-    raises(errors.ArgumentError, buffer.get_dispatch_layout, indices, experts + 1)
-    raises(errors.ArgumentError, buffer.get_dispatch_layout, indices.astype("float32"), experts)
+    refused(errors.ArgumentError, buffer.get_dispatch_layout, far, experts, text="token 2, slot 3")
+    refused(errors.ArgumentError, buffer.get_dispatch_layout, indices, experts + 1)
+    refused(errors.ArgumentError, buffer.get_dispatch_layout, indices.astype("float32"), experts)
     per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(indices, experts)
     layout = {"num_tokens_per_rank": per_rank, "is_token_in_rank": in_rank, "num_tokens_per_expert": per_expert}
     for wrong in (
@@ -238,26 +227,26 @@ def refuse(me: int, ranks: int) -> None:
         {"x": [1, 2]},
         {"x": (x, x.astype("float64")), **layout},
     ):
-        raises(errors.ArgumentError, buffer.dispatch, **wrong)
-    error = raises(errors.DifferError, buffer.dispatch, x.astype("float64") if me == 0 else x, **layout)
+        refused(errors.ArgumentError, buffer.dispatch, **wrong)
+    error = refused(errors.DifferError, buffer.dispatch, x.astype("float64") if me == 0 else x, **layout)
     assert error.pe == (1 if me == 0 else 0)
     _, _, _, _, handle, _ = buffer.dispatch(x, **layout)
     received = np.zeros((len(handle.recv_src_idx), HIDDEN), "float32")
     for wrong in (received[1:], received.astype("int32")):
-        raises(errors.ArgumentError, buffer.combine, wrong, handle)
-    raises(errors.ArgumentError, buffer.combine, received, handle, bias=x.astype(ml_dtypes.bfloat16))
-    raises(errors.UnsupportedError, buffer.get_next_combine_buffer, handle, x.shape[1], x.dtype)
+        refused(errors.ArgumentError, buffer.combine, wrong, handle)
+    refused(errors.ArgumentError, buffer.combine, received, handle, bias=x.astype(ml_dtypes.bfloat16))
+    refused(errors.UnsupportedError, buffer.get_next_combine_buffer, handle, x.shape[1], x.dtype)
     buffer.combine(received, handle)
     low = (x, indices, TOKENS, experts)
-    raises(errors.ArgumentError, buffer.low_latency_dispatch, np.zeros((4, 1 << 16), "float32"), indices[:4], *low[2:])
-    raises(errors.UnsupportedError, buffer.low_latency_dispatch, *low, round_scale=True, use_ue8m0=True)
-    raises(errors.ArgumentError, buffer.low_latency_dispatch, *low, use_ue8m0=True)
+    refused(errors.ArgumentError, buffer.low_latency_dispatch, np.zeros((4, 1 << 16), "float32"), indices[:4], *low[2:])
+    refused(errors.UnsupportedError, buffer.low_latency_dispatch, *low, round_scale=True, use_ue8m0=True)
+    refused(errors.ArgumentError, buffer.low_latency_dispatch, *low, use_ue8m0=True)
     _, _, handle, _, _ = buffer.low_latency_dispatch(*low, use_fp8=False)
     many = np.zeros((TOKENS + 1, HIDDEN), "float32")
-    raises(errors.ArgumentError, buffer.low_latency_dispatch, many, np.zeros((len(many), TOP_K), "int64"), *low[2:])
-    raises(errors.ArgumentError, buffer.low_latency_dispatch, x, far, *low[2:])
-    raises(errors.ArgumentError, buffer.low_latency_combine, received, indices, weights, handle)
-    raises(errors.StateError, deep_ep.Buffer(None, 1 << 20).low_latency_dispatch, *low)
+    refused(errors.ArgumentError, buffer.low_latency_dispatch, many, np.zeros((len(many), TOP_K), "int64"), *low[2:])
+    refused(errors.ArgumentError, buffer.low_latency_dispatch, x, far, *low[2:])
+    refused(errors.ArgumentError, buffer.low_latency_combine, received, indices, weights, handle)
+    refused(errors.StateError, deep_ep.Buffer(None, 1 << 20).low_latency_dispatch, *low)
 
 
 def shrink(me: int, ranks: int) -> None:
@@ -273,7 +262,7 @@ def shrink(me: int, ranks: int) -> None:
         masked = np.zeros(ranks, np.int32)
         buffer.low_latency_query_mask_buffer(masked)
         assert not masked.any()
-        error = raises(symrail.errors.TimeoutError, strict.low_latency_dispatch, *low)
+        error = refused(symrail.errors.TimeoutError, strict.low_latency_dispatch, *low)
         assert error.pes == (ranks - 1,), error.pes
         for _ in range(50):
             received, counts, handle, _, _ = buffer.low_latency_dispatch(*low, use_fp8=False)
@@ -283,7 +272,7 @@ def shrink(me: int, ranks: int) -> None:
             assert np.allclose(sums, x * share.sum(axis=1, keepdims=True), rtol=1e-4, atol=1e-5)
         buffer.low_latency_query_mask_buffer(masked)
         assert masked.tolist() == [0] * (ranks - 1) + [1]
-        raises(symrail.errors.StateError, buffer.low_latency_clean_mask_buffer)
+        refused(symrail.errors.StateError, buffer.low_latency_clean_mask_buffer)
     symrail.barrier_all()
 
 

@@ -3,16 +3,8 @@
 import numpy as np
 import symrail
 import symrail.decomp
+from refused import refused
 from symrail import errors
-
-
-def refused(kind, call, *args, text="", **kwargs):
-    try:
-        call(*args, **kwargs)
-    except kind as error:
-        assert text in str(error), error
-        return error
-    raise AssertionError(f"{call} accepted {args}")
 
 
 with symrail.init(heap_bytes=4 << 20) as runtime:

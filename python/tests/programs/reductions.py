@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import symrail
+from refused import refused
 from symrail.errors import DifferError
 
 
@@ -48,12 +49,8 @@ def others(me, n):
     assert (reduced([-1 - 2 * me, 3], "int16", "avg") == [-n, 3]).all()
     assert (reduced([complex(me, -me)], "complex64", "avg") == complex((n - 1) / 2, -(n - 1) / 2)).all()
     for dtype, op in {"bool": "avg", "float16": "and", "complex128": "max", "float32": "xor"}.items():
-        try:
-            reduced([1], dtype, op)
-        except symrail.errors.ArgumentError as error:
-            assert f"no reduction {op} of elements of type {dtype}" in str(error), error
-        else:
-            raise AssertionError((dtype, op))
+        text = f"no reduction {op} of elements of type {dtype}"
+        refused(symrail.errors.ArgumentError, reduced, [1], dtype, op, text=text)
     scattered = symrail.array(1, "float16")
     blocks = symrail.array(n, "float16")
     blocks[:] = np.arange(n) + me
@@ -71,12 +68,8 @@ def differ(me, n):
         "broadcast": lambda team: symrail.broadcast(team, b.view(kind), a.view(kind)),
         "alltoall": lambda team: symrail.alltoall(team, b.view(kind), a.view(kind)),
     }
-    try:
-        calls[sys.argv[2]](symrail.team_world())
-    except DifferError as error:
-        assert "(int32)" in str(error) and "(float32)" in str(error), error
-    else:
-        raise AssertionError("no error")
+    error = refused(DifferError, calls[sys.argv[2]], symrail.team_world(), text="(int32)")
+    assert "(float32)" in str(error), error
     print("well\n", end="", flush=True)
     os._exit(0)
 
@@ -97,12 +90,8 @@ def late(me, n):
         symrail.signal_wait(gone, n - 1)
     else:
         begun = time.monotonic()
-        try:
-            calls[sys.argv[2]]()
-        except symrail.errors.TimeoutError as error:
-            assert time.monotonic() - begun >= 1, error
-        else:
-            raise AssertionError("no error")
+        error = refused(symrail.errors.TimeoutError, calls[sys.argv[2]])
+        assert time.monotonic() - begun >= 1, error
         symrail.signal_op(gone, 1, "add", n - 1)
         symrail.quiet()
     print("well\n", end="", flush=True)

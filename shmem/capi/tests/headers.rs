@@ -1,20 +1,13 @@
 //! The committed headers equal those that the table of types makes, and they declare what the library exports.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-#[macro_use]
-#[path = "../src/types.rs"]
-mod types;
-#[path = "../header/generate.rs"]
-mod generate;
-#[path = "../header/routines.rs"]
-mod routines;
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
 use symrail_core::{Cmp, SignalOp, VariantArray};
+
+use crate::generate;
 
 #[test]
 fn committed_headers_are_current() {
@@ -32,11 +25,11 @@ fn committed_headers_are_current() {
 
 #[test]
 fn the_library_exports_what_the_headers_declare() {
-    if support::missing("nm") {
+    if crate::support::missing("nm") {
         return;
     }
-    let library = support::built().join("libsymrail.so");
-    let symbols = support::succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
+    let library = crate::support::built().join("libsymrail.so");
+    let symbols = crate::support::succeed(Command::new("nm").args(["-D", "--defined-only"]).arg(library));
     let exported: BTreeSet<&str> = symbols.lines().filter_map(|line| line.rsplit(' ').next()).collect();
     let declared = generate::exported();
     let twice: BTreeSet<String> = declared.iter().flat_map(|name| [name.clone(), format!("p{name}")]).collect();

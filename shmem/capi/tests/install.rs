@@ -1,12 +1,10 @@
 //! `scripts/install.sh`: the wrapper, pkg-config and CMake find what it installs, and it can be uninstalled.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{built, command, folder, job, missing, source, succeed};
+use crate::support::{built, command, folder, job, missing, source, succeed};
 
 fn install(prefix: &Path, more: &[&str]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/install.sh");

@@ -2,9 +2,7 @@
 //! hangs.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod support;
-
-use support::{LAYOUTS, Layout, compile, folder, run};
+use crate::support::{self, LAYOUTS, Layout, compile, each, folder, run};
 
 /// Memory that a call would access and that is not there.
 const BEHIND: &str = "are not in the symmetric heap's memory";
@@ -112,13 +110,13 @@ const CHECKED: &[(&str, &[&str])] = &[
 fn mistakes_are_named_and_end_the_job() {
     let Some(program) = compile("misuse.c") else { return };
     for layout in LAYOUTS {
-        for (mistake, parts) in MISTAKES {
+        each(MISTAKES, |(mistake, parts)| {
             let outcome = run(&program, &[mistake], 2, layout, &[]);
             assert_eq!(outcome.code, Some(1), "{mistake}, {layout:?}: {}", outcome.said);
             for part in *parts {
                 assert!(outcome.said.contains(part), "{mistake}, {layout:?}: not {part:?} in: {}", outcome.said);
             }
-        }
+        });
     }
 }
 
@@ -144,13 +142,13 @@ fn what_was_printed_before_a_mistake_comes_out() {
 fn checked_collectives_name_what_differs() {
     let Some(program) = compile("misuse.c") else { return };
     for (pes, layout) in [(2, Layout::Mapped), (4, Layout::Mapped), (2, Layout::Wire)] {
-        for (mistake, parts) in CHECKED {
+        each(CHECKED, |(mistake, parts)| {
             let outcome = run(&program, &[mistake], pes, layout, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
             assert_eq!(outcome.code, Some(1), "{mistake}, {pes} PEs, {layout:?}: {}", outcome.said);
             for part in *parts {
                 assert!(outcome.said.contains(part), "{mistake}, {layout:?}: not {part:?} in: {}", outcome.said);
             }
-        }
+        });
     }
     let Some(program) = compile("collectives.c") else { return };
     let outcome = run(&program, &[], 3, Layout::Mapped, &[("SYMRAIL_CHECK_COLLECTIVES", "1")]);
@@ -175,7 +173,7 @@ fn programs_end_as_they_like() {
 fn a_program_that_does_not_finalize_waits_for_a_late_pe() {
     let Some(program) = compile("ends.cpp") else { return };
     for layout in LAYOUTS {
-        for (way, awaited) in [
+        let ways = [
             ("return", "finalize"),
             ("exit", "finalize"),
             ("handler", "a barrier"),
@@ -185,12 +183,13 @@ fn a_program_that_does_not_finalize_waits_for_a_late_pe() {
             ("joins", "finalize"),
             ("thread_local", "a barrier"),
             ("thread_local_before_init", "a barrier"),
-        ] {
+        ];
+        each(&ways, |(way, awaited)| {
             let outcome = run(&program, &[way], 2, layout, &[("SYMRAIL_TIMEOUT_S", "1")]);
             assert_eq!(outcome.code, Some(0), "{way}, {layout:?}: {}", outcome.said);
             let warned = format!("PE 0 has waited in {awaited} for");
             assert!(outcome.said.contains(&warned), "{way}, {layout:?}: not {warned:?} in: {}", outcome.said);
-        }
+        });
     }
 }
 

@@ -1,11 +1,9 @@
 //! C and C++ programs that `symrail cc` compiles; they verify the interface while they use it.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
-mod support;
-
 use std::process::Command;
 
-use support::{LAYOUTS, Layout, built, command, compile, job, missing, run, run_well};
+use crate::support::{LAYOUTS, Layout, built, command, compile, job, missing, run, run_well};
 
 #[test]
 fn collectives_compute_what_they_say_mapped() {

@@ -338,9 +338,8 @@ impl Endpoint {
 
     /// Undoes [`Endpoint::register_buffer`] for the buffer that starts at `base`; unknown buffers are ignored.
     pub fn deregister_buffer(&mut self, base: *const u8) {
-        if let Some(id) = self.core.regions.buffer_starting_at(base) {
+        if let Some(id) = self.core.regions.remove_buffer(base) {
             self.rails.iter_mut().for_each(|r| r.deregister(id));
-            self.core.regions.remove_buffer(id);
         }
     }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use symrail::gpu::GpuDevice;
 use symrail_ep::cuda::high_throughput::USUAL_BLOCKS;
 use symrail_ep::cuda::{
-    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceRows, DeviceTokens, DeviceTokensReceived,
+    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceRows, DeviceTokens,
+    DeviceTokensReceived, LowLatencyTokens,
 };
 use symrail_ep::plan::hosts::Hosts;
 use symrail_ep::{Element, Layout};
@@ -177,7 +178,8 @@ impl<C: Backend> Bench<'_, C> {
         let round = || {
             // SAFETY: this function's memory for all rows, which lives as long as the graph.
             unsafe {
-                buffers.send_dispatch(&stream, DeviceRows::Bf16, x, own.indices.at().get(), FEW)?;
+                let topk = own.indices.at().get();
+                buffers.send_dispatch(&stream, &LowLatencyTokens { rows: DeviceRows::Bf16, x, topk, tokens: FEW })?;
                 buffers.receive_dispatch(&stream, &found)?;
                 buffers.send_combine(&stream, found.rows, own.weights.at().get(), FEW, number)?;
                 Ok::<_, Error>(buffers.receive_combine(&stream, own.indices.at().get(), FEW, out, 0)?)

@@ -7,6 +7,7 @@ mod libraries;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libraries::build;
@@ -110,6 +111,19 @@ pub fn run(program: &Path, args: &[&str], pes: u32, layout: Layout, env: &[(&str
         command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm");
     }
     job(command.arg("--").arg(program).args(args))
+}
+
+/// Makes a call for each case, on as many threads as there are cores: a job mostly waits, or runs on one.
+pub fn each<T: Sync>(cases: &[T], call: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            call(case);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(work)));
+    });
 }
 
 /// Runs a job that has to succeed.

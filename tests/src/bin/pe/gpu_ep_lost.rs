@@ -14,7 +14,7 @@ use symrail::bootstrap::uid;
 use symrail::kernels::cuda::Stream;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_ep::Error;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyTokens};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -56,7 +56,7 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
     let gpu = rt.own_gpu().unwrap();
     gpu.bind().unwrap();
     let device = rt.gpu_device(&gpu).unwrap();
-    let mut buffers = DeviceLowLatency::new(&device, &Nvrtc::find().unwrap(), SHAPE).unwrap();
+    let buffers = DeviceLowLatency::new(&device, &Nvrtc::find().unwrap(), SHAPE).unwrap();
     buffers.mask_late(by_gpu).unwrap();
     let stream = Stream::new(&gpu).unwrap();
     let (row, rows) = (2 * SHAPE.hidden, 2 * RANKS as usize * TOKENS);
@@ -79,7 +79,8 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
         let (x_at, topk_at, weights_at) = (x.at().get(), topk.at().get(), weights.at().get());
         // SAFETY: memory of this function, which outlives the stream's work. Experts return rows unchanged.
         unsafe {
-            buffers.send_dispatch(&stream, DeviceRows::Bf16, x_at, topk_at, TOKENS).unwrap();
+            let sent = LowLatencyTokens { rows: DeviceRows::Bf16, x: x_at, topk: topk_at, tokens: TOKENS };
+            buffers.send_dispatch(&stream, &sent).unwrap();
             buffers.receive_dispatch(&stream, &received).unwrap();
             buffers.send_combine(&stream, received.rows, weights_at, TOKENS, number).unwrap();
             buffers.receive_combine(&stream, topk_at, TOKENS, out.at().get(), 0).unwrap();
