@@ -37,8 +37,12 @@ pub(crate) struct Arranged<M> {
     /// Transfers of the PE to itself: from and to.
     pub own: Vec<(M, M)>,
     /// The rest, by rounds: in round `r` PE `p` sends to PE `p + r` and receives from PE `p - r`, the n-th transfers of
-    /// both before the next ones. A transfer only waits for earlier ones in this order, on whatever PE.
+    /// both before the next ones. A transfer only waits for earlier ones in this order, on whatever PE, and for those of
+    /// its turn.
     pub others: Vec<(Row, M)>,
+    /// The number of transfers in each turn: the n-th send and the n-th receive of a round, which have to be under way
+    /// at the same time.
+    pub turns: Vec<usize>,
 }
 
 /// Arranges the transfers of rank `me` of `n`.
@@ -86,8 +90,9 @@ pub(crate) fn arrange<M: Copy>(
         )));
     }
     others.sort_by_key(|&(order, _)| order);
+    let turns = others.chunk_by(|(one, _), (other, _)| one == other).map(<[_]>::len).collect();
     let others = others.into_iter().map(|(_, transfer)| transfer).collect();
-    Ok(Arranged { own, others })
+    Ok(Arranged { own, others, turns })
 }
 
 /// The transfers of an all-to-all of any sizes: a part to each PE, and one from each.

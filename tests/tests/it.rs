@@ -21,6 +21,7 @@ mod failures;
 mod gpu_collectives;
 mod gpu_exchange;
 mod gpu_executor;
+mod gpu_normed;
 mod gpu_overlap;
 mod gpu_straight;
 mod handles;

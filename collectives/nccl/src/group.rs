@@ -101,10 +101,13 @@ impl<C> Group<C> {
         Group { depth, joining: Vec::new(), waiting: Vec::new(), refused: None }
     }
 
-    /// Merges the sends and receives of a communicator into one call, at the position of the first: they wait for one
-    /// another's peers.
+    /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Collectives come
+    /// before, since ranks may make a group's calls in different orders.
     fn add(&mut self, new: Waiting<C>) {
-        let Work::Transfers(_, more) = &new.work else { return self.waiting.push(new) };
+        let Work::Transfers(_, more) = &new.work else {
+            let transfers = self.waiting.iter().position(|old| matches!(old.work, Work::Transfers(..)));
+            return self.waiting.insert(transfers.unwrap_or(self.waiting.len()), new);
+        };
         let same = |old: &&mut Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
         let call = self.waiting.iter_mut().filter(same).find_map(|old| match &mut old.work {
             Work::Transfers(streams, transfers) => Some((old.stream, streams, transfers)),
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_of_a_communicator_are_one_call_on_whatever_streams() {
+    fn transfers_of_a_communicator_are_one_call_behind_collectives_on_whatever_streams() {
         let memory = Memory { at: 0, len: 8 << 20 };
         let send = || Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]);
         let receive = || Work::Transfers(Vec::new(), vec![Transfer::Receive { from: 1, memory }]);
@@ -332,7 +335,7 @@ mod tests {
                 Work::Collective(_) => (call.stream, Vec::new(), 0),
             })
             .collect();
-        let expected = [(stream(7), vec![stream(8)], 4), (stream(8), vec![], 0), (stream(8), vec![], 1)];
+        let expected = [(stream(8), vec![], 0), (stream(7), vec![stream(8)], 4), (stream(8), vec![], 1)];
         assert_eq!(calls, expected);
     }
 

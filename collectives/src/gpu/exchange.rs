@@ -1,5 +1,6 @@
 //! Sends and receives on streams (`cu/exchange.cuh`): any number of them in one call, between any PEs.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use symrail::Pe;
@@ -316,41 +317,57 @@ pub struct Launch {
 /// There is no such PE, or sends to itself and receives from itself do not match.
 pub fn launches(places: &Places, transfers: &[Transfer<Memory>]) -> Result<Launches> {
     let arranged = arrange(places.me, places.pes.len() as u32, transfers, |memory| memory.len)?;
-    let (mut calls, mut left, mut own) = (Vec::new(), &arranged.others[..], arranged.own);
+    let (mut calls, mut own) = (Vec::new(), arranged.own);
+    let (mut left, mut turns) = (&arranged.others[..], &arranged.turns[..]);
     while !left.is_empty() {
-        let (launch, taken) = encode(places, left, &mut own)?;
-        calls.push(launch);
-        left = &left[taken..];
+        let taken = turns_of_launch(places, left, turns);
+        let transfers;
+        (transfers, left) = left.split_at(turns[..taken].iter().sum());
+        turns = &turns[taken..];
+        calls.push(encode(places, transfers, &mut own)?);
     }
     Ok(Launches { own, calls })
 }
 
-/// A launch of the first transfers, and their number. Takes transfers of the PE to itself from `own` as far as there are
-/// blocks: a copy before the kernel would delay it.
-fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> Result<(Launch, usize)> {
+/// How many turns the next launch takes: whole ones, since the transfers of a turn wait for one another.
+fn turns_of_launch(places: &Places, transfers: &[(Row, Memory)], turns: &[usize]) -> usize {
+    let n = places.pes.len() as u64;
+    let mut lanes: HashMap<Row, u64> = HashMap::new();
+    let (mut blocks, mut end) = (0, 0);
+    for (taken, turn) in turns.iter().enumerate() {
+        for (row, memory) in &transfers[end..end + turn] {
+            let known = lanes.entry(*row).or_default();
+            let most = Way::of(n, memory.len).lanes.max(*known);
+            blocks += most - *known;
+            *known = most;
+        }
+        end += turn;
+        // A turn is two rows of at most [`MOST_LANES`] lanes, so the first one has room.
+        if end > EXCHANGE_TRANSFERS || blocks > EXCHANGE_BLOCKS as u64 || lanes.len() > EXCHANGE_ROWS {
+            return taken.max(1);
+        }
+    }
+    turns.len()
+}
+
+/// A launch of transfers. Takes transfers of the PE to itself from `own` as far as there are blocks: a copy before the
+/// kernel would delay it.
+fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> Result<Launch> {
     let n = places.pes.len() as u64;
     let way = |memory: &Memory| Way::of(n, memory.len);
     // The rows of this launch, with their lanes and transfers.
     let mut of_rows: Vec<(Row, u64, Vec<Memory>)> = Vec::new();
-    let (mut blocks, mut taken, mut packets) = (0, 0, 0);
-    for &(row, memory) in transfers.iter().take(EXCHANGE_TRANSFERS) {
+    let mut packets = 0;
+    for &(row, memory) in transfers {
         let Way { lanes, chunk, packets: in_packets } = way(&memory);
-        let known = of_rows.iter().position(|(known, ..)| *known == row);
-        let before = known.map_or(0, |i| of_rows[i].1);
-        let more = lanes.saturating_sub(before);
-        if blocks + more > EXCHANGE_BLOCKS as u64 || known.is_none() && of_rows.len() == EXCHANGE_ROWS {
-            break;
-        }
-        blocks += more;
-        taken += 1;
         // Threads for everything that is not packets.
         packets = packets.max(if in_packets { chunk.min(memory.len).div_ceil(8) } else { THREADS });
-        match known {
-            Some(i) => {
-                of_rows[i].1 += more;
-                of_rows[i].2.push(memory);
+        match of_rows.iter_mut().find(|(known, ..)| *known == row) {
+            Some((_, most, of_row)) => {
+                *most = lanes.max(*most);
+                of_row.push(memory);
             }
-            None => of_rows.push((row, more, vec![memory])),
+            None => of_rows.push((row, lanes, vec![memory])),
         }
     }
     let (mut rows, mut list, mut blocks) = (Vec::new(), Vec::new(), 0);
@@ -390,7 +407,7 @@ fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, M
         words(&[call])
     };
     let threads = packets.next_multiple_of(32).clamp(32, THREADS);
-    Ok((Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, few }, taken))
+    Ok(Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, few })
 }
 
 const NO_ROW: ExchangeRow = ExchangeRow {
@@ -443,6 +460,20 @@ mod tests {
         assert_eq!(way(8), Way { lanes: 1, chunk: 4096, packets: true });
         assert_eq!(way(128 << 10), Way { lanes: 32, chunk: 4096, packets: true });
         assert_eq!(way(1 << 20), Way { lanes: 32, chunk: 16 << 10, packets: false });
+    }
+
+    /// Of 32 rows one launch holds 31: the last one is not cut off from the other direction of its round.
+    #[test]
+    fn a_launch_has_both_directions_of_a_round() {
+        let n = 17;
+        let pes = (0..n).map(|pe| Reached { pe, distance: None, atomics: false }).collect();
+        let places = Places { me: 3, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes };
+        let memory = Memory { at: 0, len: 1 << 20 };
+        let with = |peer| [Transfer::Send { to: peer, memory }, Transfer::Receive { from: peer, memory }];
+        let transfers: Vec<_> = (0..n).filter(|&peer| peer != 3).flat_map(with).collect();
+        let rows = |launch: &Launch| launch.argument[size_of::<ExchangeHead>() / 8 - 1];
+        let calls = launches(&places, &transfers).unwrap().calls;
+        assert_eq!(calls.iter().map(rows).collect::<Vec<_>>(), [30, 2]);
     }
 
     #[test]

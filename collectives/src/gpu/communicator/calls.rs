@@ -132,11 +132,12 @@ impl GpuCommunicator {
             }
             self.exchanges = Some(exchange::Kernels::new(&load(&self.device, &self.nvrtc, Which::Exchange)?)?);
         }
-        if let Some(kernels) = &self.exchanges {
-            // SAFETY: the caller's promise.
-            unsafe { self.exchange.run(stream, kernels, &launches) }?;
-        }
-        self.end(stream, captured)
+        let Some(kernels) = &self.exchanges else { return Ok(()) };
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.exchange.run(stream, kernels, &launches) };
+        // Some of the launches may be on their way.
+        self.end(stream, captured)?;
+        done
     }
 
     /// Gives every PE its part of every input, of any sizes: part `i` of `inputs` goes to PE `i`, and part `i` of

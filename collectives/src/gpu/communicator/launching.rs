@@ -59,12 +59,14 @@ impl GpuCommunicator {
             }?;
         }
         let has_result = *collective != Collective::Reduce || root == self.members.me();
+        let mut done = Ok(());
         if divides && has_result {
             let by = self.members.n().into();
             // SAFETY: the kernel's arguments; the caller's promise.
-            unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) }?;
+            done = unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) };
         }
-        self.end(stream, captured)
+        self.end(stream, captured)?;
+        done
     }
 
     /// Whether a collective only launches kernels: its algorithm needs no plan, and its memory and kernels exist. Other
@@ -240,6 +242,7 @@ impl GpuCommunicator {
 
     pub(super) fn end(&mut self, stream: &Stream, captured: bool) -> Result<()> {
         if !captured {
+            self.last_stream = None;
             self.last.record(stream)?;
             self.last_stream = Some(stream.number()?);
         }

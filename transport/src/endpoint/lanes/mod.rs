@@ -4,8 +4,8 @@
 //! Where not every rail is in a pair, the numbers have gaps.
 //!
 //! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
-//! a fence, and `speed` the fastest lane. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or to
-//! be flushed.
+//! a fence, and `speed` the fastest lane. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or
+//! to be flushed.
 
 mod connection;
 mod flush_lists;
