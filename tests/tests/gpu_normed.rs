@@ -8,10 +8,7 @@ use symrail_collectives::gpu::encode::Reached;
 use symrail_collectives::gpu::normed::{Cut, RmsNorm, Scaled};
 use symrail_collectives::gpu::straight::{Addresses, Sizes, Way};
 
-#[path = "../support/emulation.rs"]
-mod emulation;
-
-use emulation::{Call, library};
+use crate::emulation::{Call, library};
 
 type Normed = unsafe extern "C" fn(i32, *const Call);
 

@@ -68,13 +68,15 @@ struct Way {
 }
 
 impl Way {
-    fn of(n: u64, bytes: u64) -> Way {
-        let (most, carried) = (lanes_of(n), carried_of(n));
-        if bytes <= most * carried {
+    /// `near`: stores reach the peer. Otherwise each chunk is a put of the proxy, so they are large.
+    fn of(n: u64, near: bool, bytes: u64) -> Way {
+        let (most, carried, slot) = (lanes_of(n), carried_of(n), slot_of(n));
+        if bytes <= if near { most * carried } else { carried } {
             return Way { lanes: bytes.div_ceil(carried).max(1), chunk: carried, packets: true };
         }
         let share = bytes.div_ceil(most).next_multiple_of(16);
-        let chunk = (share / CHUNKS).max(LEAST_CHUNK).next_multiple_of(16).min(share).min(slot_of(n));
+        let chunk = (share / CHUNKS).max(LEAST_CHUNK).next_multiple_of(16).min(share).min(slot);
+        let chunk = if near { chunk } else { slot };
         Way { lanes: bytes.div_ceil(chunk).min(most), chunk, packets: false }
     }
 
@@ -109,6 +111,12 @@ pub struct Places {
 }
 
 impl Places {
+    /// How a transfer is divided.
+    fn way(&self, row: Row, memory: &Memory) -> Way {
+        let near = self.pes.get(row.peer as usize).is_some_and(|to| to.distance.is_some());
+        Way::of(self.pes.len() as u64, near, memory.len)
+    }
+
     /// Bytes of the image among `n` PEs.
     #[must_use]
     pub fn image_bytes(n: u64) -> u64 {
@@ -331,13 +339,12 @@ pub fn launches(places: &Places, transfers: &[Transfer<Memory>]) -> Result<Launc
 
 /// How many turns the next launch takes: whole ones, since the transfers of a turn wait for one another.
 fn turns_of_launch(places: &Places, transfers: &[(Row, Memory)], turns: &[usize]) -> usize {
-    let n = places.pes.len() as u64;
     let mut lanes: HashMap<Row, u64> = HashMap::new();
     let (mut blocks, mut end) = (0, 0);
     for (taken, turn) in turns.iter().enumerate() {
         for (row, memory) in &transfers[end..end + turn] {
             let known = lanes.entry(*row).or_default();
-            let most = Way::of(n, memory.len).lanes.max(*known);
+            let most = places.way(*row, memory).lanes.max(*known);
             blocks += most - *known;
             *known = most;
         }
@@ -353,13 +360,11 @@ fn turns_of_launch(places: &Places, transfers: &[(Row, Memory)], turns: &[usize]
 /// A launch of transfers. Takes transfers of the PE to itself from `own` as far as there are blocks: a copy before the
 /// kernel would delay it.
 fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> Result<Launch> {
-    let n = places.pes.len() as u64;
-    let way = |memory: &Memory| Way::of(n, memory.len);
     // The rows of this launch, with their lanes and transfers.
     let mut of_rows: Vec<(Row, u64, Vec<Memory>)> = Vec::new();
     let mut packets = 0;
     for &(row, memory) in transfers {
-        let Way { lanes, chunk, packets: in_packets } = way(&memory);
+        let Way { lanes, chunk, packets: in_packets } = places.way(row, &memory);
         // Threads for everything that is not packets.
         packets = packets.max(if in_packets { chunk.min(memory.len).div_ceil(8) } else { THREADS });
         match of_rows.iter_mut().find(|(known, ..)| *known == row) {
@@ -374,10 +379,14 @@ fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, M
     let work = |first_block: u64, blocks: u64, first: usize, count: usize| {
         first_block | blocks << 16 | (first as u64) << 32 | (count as u64) << 48
     };
-    let transfer = |memory: &Memory| layout::Transfer { at: memory.at, bytes: memory.len, way: way(memory).word() };
+    let transfer = |row: Row, memory: &Memory| layout::Transfer {
+        at: memory.at,
+        bytes: memory.len,
+        way: places.way(row, memory).word(),
+    };
     for (row, lanes, of_row) in of_rows {
         rows.push(places.row(row, work(blocks, lanes, list.len(), of_row.len()))?);
-        list.extend(of_row.iter().map(transfer));
+        list.extend(of_row.iter().map(|memory| transfer(row, memory)));
         blocks += lanes;
     }
     while let Some(&(from, to)) = own.last() {
@@ -387,7 +396,7 @@ fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, M
         }
         let shares = from.len.div_ceil(OWN_SHARE).clamp(1, MOST_OWN_BLOCKS).min(free);
         rows.push(ExchangeRow { work: ROW_OWN | work(blocks, shares, list.len(), 2), ..NO_ROW });
-        list.extend([from, to].iter().map(transfer));
+        list.extend([from, to].iter().map(|memory| transfer(Row { peer: places.me, receives: false }, memory)));
         packets = packets.max(from.len.div_ceil(16));
         blocks += shares;
         own.pop();
@@ -450,16 +459,18 @@ mod tests {
     fn both_ends_divide_a_transfer_into_whole_lanes_and_chunks() {
         for n in [2, 3, 8, 33, 512] {
             for bytes in [0, 1, 4096, 4097, 131_072, 131_073, 1 << 20, (1 << 20) + 1, 200 << 20] {
-                let way = Way::of(n, bytes);
+                let way = Way::of(n, true, bytes);
                 assert!((1..=lanes_of(n)).contains(&way.lanes) && way.chunk.is_multiple_of(16), "{n} {bytes} {way:?}");
                 assert!(way.chunk <= slot_of(n) && (way.lanes - 1) * way.chunk <= bytes, "{n} {bytes} {way:?}");
                 assert!(!way.packets || way.lanes * way.chunk >= bytes && 2 * way.chunk + 16 == packets_of(n));
             }
         }
-        let way = |bytes| Way::of(2, bytes);
+        let way = |bytes| Way::of(2, true, bytes);
         assert_eq!(way(8), Way { lanes: 1, chunk: 4096, packets: true });
         assert_eq!(way(128 << 10), Way { lanes: 32, chunk: 4096, packets: true });
         assert_eq!(way(1 << 20), Way { lanes: 32, chunk: 16 << 10, packets: false });
+        // Two puts, and not 32.
+        assert_eq!(Way::of(2, false, 128 << 10), Way { lanes: 2, chunk: 64 << 10, packets: false });
     }
 
     /// Of 32 rows one launch holds 31: the last one is not cut off from the other direction of its round.
