@@ -538,8 +538,11 @@ def check_latency(me, n):
             print(f"    put_signal {nbytes} B, {scope}, {warps} warps: {', '.join(line)}", flush=True)
 
 
+# ptxas reads a kernel's parameters anew in each lap, also as addresses: the latter are computed, as most kernels do.
 @shmem.jit(do_not_specialize=["n", "laps"])
 def stream(there, here, n, laps, WAIT: tl.constexpr):
+    there += tl.program_id(0) * n
+    here += tl.program_id(0) * n
     for _ in range(laps):
         if WAIT:
             shmem.put(there, here, n, 1)
@@ -562,6 +565,7 @@ def signals_only(signal, laps, me):
 CUDA_STREAM = """
 #include <symrail_device.cuh>
 extern "C" __global__ void stream(char* to, char* from, size_t n, int laps) {
+    to += blockIdx.x * n, from += blockIdx.x * n;
     for (int lap = 0; lap < laps; lap++) { __syncthreads(); symrailx_putmem_block(to, from, n, 1); __syncthreads(); }
     __syncthreads();
     if (threadIdx.x == 0) symrail_quiet();
