@@ -95,10 +95,27 @@ impl Outbox {
         Ok(())
     }
 
+    /// Fails the messages that are not under way. The peer is lost; its acknowledgements of the others may be on their
+    /// way, or received and not yet noted.
+    pub fn fail_waiting(&mut self, error: &Error) {
+        for message in self.waiting.drain(..) {
+            let _ = message.delivery.set(Err(error.clone()));
+        }
+    }
+
+    /// Notes the writes to a lost peer that have ended.
+    pub fn settle(&mut self, error: &Error) {
+        while let Some(ended) = self.under_way.front().and_then(|(request, _)| request.outcome()) {
+            if let Some((_, Some(delivery))) = self.under_way.pop_front() {
+                let _ = delivery.set(ended.map_err(|_| error.clone()));
+            }
+        }
+    }
+
     /// Fails everything that has not ended.
     pub fn fail(&mut self, error: &Error) {
-        let sent = self.under_way.drain(..).filter_map(|(_, delivery)| delivery);
-        for delivery in sent.chain(self.waiting.drain(..).map(|message| message.delivery)) {
+        self.fail_waiting(error);
+        for delivery in self.under_way.drain(..).filter_map(|(_, delivery)| delivery) {
             let _ = delivery.set(Err(error.clone()));
         }
     }

@@ -148,12 +148,28 @@ impl Peer {
         lock(&self.state).outbox.is_idle()
     }
 
-    /// Fails everything, now and later, and closes the connection.
-    pub fn fail(&self, why: &str) {
+    /// Fails everything that is not under way, now and later, and closes the connection.
+    pub fn lose(&self, why: &str) {
         let error = self.lost.get_or_init(|| Error::Lost { agent: self.name.clone(), why: why.to_owned() });
         let mut state = lock(&self.state);
-        state.outbox.fail(error);
+        state.outbox.fail_waiting(error);
         state.channels.clear();
+    }
+
+    /// Whether it is lost and nothing is under way to it. Operations to a lost peer end within seconds.
+    pub fn has_settled(&self) -> bool {
+        let Some(error) = self.lost.get() else { return false };
+        let mut state = lock(&self.state);
+        state.outbox.settle(error);
+        state.outbox.is_idle()
+    }
+
+    /// Fails everything, now and later, and closes the connection.
+    pub fn fail(&self, why: &str) {
+        self.lose(why);
+        if let Some(error) = self.lost.get() {
+            lock(&self.state).outbox.fail(error);
+        }
     }
 }
 

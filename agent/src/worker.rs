@@ -224,7 +224,11 @@ impl Shared {
         for peer in peers.iter().filter(|peer| peer.pe != self.session.me()) {
             let waits = !peer.is_idle();
             busy |= waits;
-            if let Err(why) = peer.advance(&self.session, &self.inbox, looks || waits) {
+            if peer.is_open().is_err() {
+                if peer.has_settled() {
+                    lock(&self.peers).retain(|_, known| !Arc::ptr_eq(known, peer));
+                }
+            } else if let Err(why) = peer.advance(&self.session, &self.inbox, looks || waits) {
                 self.lose(peer, &why);
             }
         }
@@ -232,10 +236,10 @@ impl Shared {
         busy || self.has_running()
     }
 
-    fn lose(&self, peer: &Arc<Peer>, why: &str) {
-        lock(&self.peers).retain(|_, known| !Arc::ptr_eq(known, peer));
+    /// Notes that a peer is lost. It stays among the peers until it has settled.
+    fn lose(&self, peer: &Peer, why: &str) {
         self.session.remove_peer(peer.pe, why);
-        peer.fail(why);
+        peer.lose(why);
     }
 
     /// Takes the next steps of all connections that are being made. Returns whether there are any.
@@ -312,3 +316,6 @@ impl Shared {
         peers.values().for_each(|peer| peer.fail("this agent has ended"));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+#![allow(clippy::unwrap_used)]
+
+use symrail_proxy::session::Progress;
+use symrail_transport::env::Settings;
+
+use super::*;
+
+/// An agent without a thread: it progresses only where the test says so.
+fn still(name: &str) -> Option<Shared> {
+    let settings = [
+        ("SYMRAIL_TRANSPORT", "libfabric"),
+        ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+        ("SYMRAIL_NIC_LIST", "127.0.0.2"),
+    ];
+    let settings = Settings::from_iter(settings).unwrap();
+    match Session::open_without_peers(&settings, Progress::Caller, None) {
+        Ok(session) => Some(Shared::new(name, session, Duration::from_secs(20)).unwrap()),
+        Err(error) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_notification_that_a_peer_took_before_its_goodbye_is_delivered() {
+    let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
+    let began = Instant::now();
+    let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
+    a.connect(&peer, &b.handle).unwrap();
+    // Its delivery makes the connections of the rail, too.
+    let first = a.notify(&peer, b"first").unwrap();
+    while first.get().is_none() {
+        in_time();
+        a.round(true);
+        b.round(true);
+    }
+    let second = a.notify(&peer, b"second").unwrap();
+    let taken =
+        |message: &[u8]| b.inbox.take(|_| Ok::<(), ()>(())).is_some_and(|found| found.unwrap().message == message);
+    assert!(taken(b"first"));
+    while !taken(b"second") {
+        in_time();
+        b.round(true);
+    }
+    b.finish();
+    drop(b);
+    // Both are on their way; the goodbye is read first.
+    let why = peer.advance(&a.session, &a.inbox, true).unwrap_err();
+    a.lose(&peer, &why);
+    assert!(a.notify(&peer, b"third").is_err());
+    while second.get().is_none() {
+        in_time();
+        a.round(true);
+    }
+    second.get().unwrap().clone().unwrap();
+    a.round(true);
+    assert!(lock(&a.peers).is_empty(), "a peer that has settled is forgotten");
+}
