@@ -209,8 +209,8 @@ SYMRAIL_DEVICE void symrail_exchange_block(const CALL& call, symrail_u64* found,
         number = symrail_ld_gpu(row.semaphore.expected + 8 * lane);
         /* The loads of the first data and of the number overlap. */
         const symrail_transfer& one = call.transfers[first];
-        symrail_u64 at = lane * (one.way & 0xffffffff) + 8 * symrail_block_scope::rank();
-        has_early = !receives && (one.way & SYMRAIL_TRANSFER_PACKETS) != 0;
+        symrail_u64 at = lane * (one.division & 0xffffffff) + 8 * symrail_block_scope::rank();
+        has_early = !receives && (one.division & SYMRAIL_TRANSFER_PACKETS) != 0;
         if (has_early && at < one.bytes) early = symrail_load_some((const char*)one.at + at, one.bytes - at);
     }
     if (symrail_block_scope::rank() < 2) symrail_st_shared(found + symrail_block_scope::rank(), 0);
@@ -226,8 +226,8 @@ SYMRAIL_DEVICE void symrail_exchange_block(const CALL& call, symrail_u64* found,
     symrail_exchange_lane of_lane = {call.head, row, lane, found, number, 0};
     for (symrail_u64 i = first; i < end; i++) {
         const symrail_transfer& transfer = call.transfers[i];
-        symrail_u64 chunk = transfer.way & 0xffffffff, lanes = transfer.way >> 32 & 0xffff;
-        bool in_packets = (transfer.way & SYMRAIL_TRANSFER_PACKETS) != 0;
+        symrail_u64 chunk = transfer.division & 0xffffffff, lanes = transfer.division >> 32 & 0xffff;
+        bool in_packets = (transfer.division & SYMRAIL_TRANSFER_PACKETS) != 0;
         for (symrail_u64 at = lane * chunk; lane < lanes && at < transfer.bytes; at += lanes * chunk) {
             symrail_u64 left = transfer.bytes - at, bytes = left < chunk ? left : chunk, here = transfer.at + at;
             bool good = receives ? of_lane.receive(here, bytes, transfer.bytes, in_packets, at != lane * chunk)

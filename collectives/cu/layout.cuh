@@ -60,7 +60,7 @@
 /* Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next. */
 #define SYMRAIL_ROW_RECEIVES 4611686018427387904ull
 #define SYMRAIL_ROW_OWN 9223372036854775808ull
-/* A bit of a transfer's way: it is packets, if its sender can store to its receiver's memory. */
+/* A bit of a transfer's division: it is packets, if its sender can store to its receiver's memory. */
 #define SYMRAIL_TRANSFER_PACKETS 9223372036854775808ull
 /* Limits of calls without a plan, and the slots of one of their rings. */
 #define SYMRAIL_STRAIGHT_RANKS 16
@@ -257,12 +257,12 @@ struct symrail_transfer {
     symrail_u64 at;
     symrail_u64 bytes;
     /* The bytes of a slot that it uses, 32 bits; its lanes, 16 bits; and a bit. */
-    symrail_u64 way;
+    symrail_u64 division;
 };
 static_assert(sizeof(symrail_transfer) == 24, "symrail_transfer");
 static_assert(SYMRAIL_OFFSETOF(symrail_transfer, at) == 0, "symrail_transfer.at");
 static_assert(SYMRAIL_OFFSETOF(symrail_transfer, bytes) == 8, "symrail_transfer.bytes");
-static_assert(SYMRAIL_OFFSETOF(symrail_transfer, way) == 16, "symrail_transfer.way");
+static_assert(SYMRAIL_OFFSETOF(symrail_transfer, division) == 16, "symrail_transfer.division");
 
 /* A launch of sends and receives. Each block performs the transfers of one row, one after the other, on one
  * lane. */

@@ -1,6 +1,5 @@
 //! Sends and receives on streams (`cu/exchange.cuh`): any number of them in one call, between any PEs.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use symrail::Pe;
@@ -60,24 +59,24 @@ fn packets_of(n: u64) -> u64 {
 
 /// How a transfer among `n` PEs is divided, equally at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Way {
+struct Division {
     lanes: u64,
     /// The bytes of a slot that it uses.
     chunk: u64,
     packets: bool,
 }
 
-impl Way {
+impl Division {
     /// `near`: stores reach the peer. Otherwise each chunk is a put of the proxy, so they are large.
-    fn of(n: u64, near: bool, bytes: u64) -> Way {
+    fn of(n: u64, near: bool, bytes: u64) -> Division {
         let (most, carried, slot) = (lanes_of(n), carried_of(n), slot_of(n));
         if bytes <= if near { most * carried } else { carried } {
-            return Way { lanes: bytes.div_ceil(carried).max(1), chunk: carried, packets: true };
+            return Division { lanes: bytes.div_ceil(carried).max(1), chunk: carried, packets: true };
         }
         let share = bytes.div_ceil(most).next_multiple_of(16);
         let chunk = (share / CHUNKS).max(LEAST_CHUNK).next_multiple_of(16).min(share).min(slot);
         let chunk = if near { chunk } else { slot };
-        Way { lanes: bytes.div_ceil(chunk).min(most), chunk, packets: false }
+        Division { lanes: bytes.div_ceil(chunk).min(most), chunk, packets: false }
     }
 
     /// The word of [`layout::Transfer`].
@@ -112,9 +111,9 @@ pub struct Places {
 
 impl Places {
     /// How a transfer is divided.
-    fn way(&self, row: Row, memory: &Memory) -> Way {
+    fn division(&self, row: Row, memory: &Memory) -> Division {
         let near = self.pes.get(row.peer as usize).is_some_and(|to| to.distance.is_some());
-        Way::of(self.pes.len() as u64, near, memory.len)
+        Division::of(self.pes.len() as u64, near, memory.len)
     }
 
     /// Bytes of the image among `n` PEs.
@@ -326,67 +325,90 @@ pub struct Launch {
 pub fn launches(places: &Places, transfers: &[Transfer<Memory>]) -> Result<Launches> {
     let arranged = arrange(places.me, places.pes.len() as u32, transfers, |memory| memory.len)?;
     let (mut calls, mut own) = (Vec::new(), arranged.own);
-    let (mut left, mut turns) = (&arranged.others[..], &arranged.turns[..]);
-    while !left.is_empty() {
-        let taken = turns_of_launch(places, left, turns);
+    let (mut left, mut launch) = (&arranged.others[..], Rows::default());
+    for &turn in &arranged.turns {
         let transfers;
-        (transfers, left) = left.split_at(turns[..taken].iter().sum());
-        turns = &turns[taken..];
-        calls.push(encode(places, transfers, &mut own)?);
+        (transfers, left) = left.split_at(turn);
+        if !launch.has_room(places, transfers) {
+            calls.push(encode(places, std::mem::take(&mut launch), &mut own)?);
+        }
+        launch.add(places, transfers);
+    }
+    if launch.transfers > 0 {
+        calls.push(encode(places, launch, &mut own)?);
     }
     Ok(Launches { own, calls })
 }
 
-/// How many turns the next launch takes: whole ones, since the transfers of a turn wait for one another.
-fn turns_of_launch(places: &Places, transfers: &[(Row, Memory)], turns: &[usize]) -> usize {
-    let mut lanes: HashMap<Row, u64> = HashMap::new();
-    let (mut blocks, mut end) = (0, 0);
-    for (taken, turn) in turns.iter().enumerate() {
-        for (row, memory) in &transfers[end..end + turn] {
-            let known = lanes.entry(*row).or_default();
-            let most = places.way(*row, memory).lanes.max(*known);
-            blocks += most - *known;
-            *known = most;
-        }
-        end += turn;
-        // A turn is two rows of at most [`MOST_LANES`] lanes, so the first one has room.
-        if end > EXCHANGE_TRANSFERS || blocks > EXCHANGE_BLOCKS as u64 || lanes.len() > EXCHANGE_ROWS {
-            return taken.max(1);
-        }
-    }
-    turns.len()
+/// The rows of a launch, each with its lanes and transfers. It takes whole turns, since the transfers of a turn wait for
+/// one another.
+#[derive(Default)]
+struct Rows {
+    all: Vec<(Row, u64, Vec<(Memory, Division)>)>,
+    transfers: usize,
+    lanes: u64,
 }
 
-/// A launch of transfers. Takes transfers of the PE to itself from `own` as far as there are blocks: a copy before the
-/// kernel would delay it.
-fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, Memory)>) -> Result<Launch> {
-    // The rows of this launch, with their lanes and transfers.
-    let mut of_rows: Vec<(Row, u64, Vec<Memory>)> = Vec::new();
-    let mut packets = 0;
-    for &(row, memory) in transfers {
-        let Way { lanes, chunk, packets: in_packets } = places.way(row, &memory);
-        // Threads for everything that is not packets.
-        packets = packets.max(if in_packets { chunk.min(memory.len).div_ceil(8) } else { THREADS });
-        match of_rows.iter_mut().find(|(known, ..)| *known == row) {
-            Some((_, most, of_row)) => {
-                *most = lanes.max(*most);
-                of_row.push(memory);
+impl Rows {
+    fn find(&mut self, row: Row) -> Option<&mut (Row, u64, Vec<(Memory, Division)>)> {
+        self.all.iter_mut().find(|(known, ..)| *known == row)
+    }
+
+    /// Whether another turn fits. A turn is two rows of at most [`MOST_LANES`] lanes, so the first one does.
+    fn has_room(&mut self, places: &Places, turn: &[(Row, Memory)]) -> bool {
+        let (mut rows, mut lanes) = (self.all.len(), self.lanes);
+        for (row, memory) in turn {
+            let known = self.find(*row).map(|(_, lanes, _)| *lanes);
+            rows += usize::from(known.is_none());
+            lanes += places.division(*row, memory).lanes.saturating_sub(known.unwrap_or(0));
+        }
+        let transfers = self.transfers + turn.len();
+        transfers <= EXCHANGE_TRANSFERS && lanes <= EXCHANGE_BLOCKS as u64 && rows <= EXCHANGE_ROWS
+    }
+
+    fn add(&mut self, places: &Places, turn: &[(Row, Memory)]) {
+        self.transfers += turn.len();
+        for &(row, memory) in turn {
+            let division = places.division(row, &memory);
+            match self.find(row) {
+                Some((_, lanes, transfers)) => {
+                    let more = division.lanes.saturating_sub(*lanes);
+                    *lanes += more;
+                    transfers.push((memory, division));
+                    self.lanes += more;
+                }
+                None => {
+                    self.all.push((row, division.lanes, vec![(memory, division)]));
+                    self.lanes += division.lanes;
+                }
             }
-            None => of_rows.push((row, lanes, vec![memory])),
         }
     }
-    let (mut rows, mut list, mut blocks) = (Vec::new(), Vec::new(), 0);
+}
+
+/// A launch of rows. Takes transfers of the PE to itself from `own` as far as there are blocks: a copy before the kernel
+/// would delay it.
+fn encode(places: &Places, of_rows: Rows, own: &mut Vec<(Memory, Memory)>) -> Result<Launch> {
+    let (mut rows, mut list, mut blocks) = (Vec::new(), Vec::with_capacity(of_rows.transfers), 0);
+    let mut threads = 0;
     let work = |first_block: u64, blocks: u64, first: usize, count: usize| {
         first_block | blocks << 16 | (first as u64) << 32 | (count as u64) << 48
     };
-    let transfer = |row: Row, memory: &Memory| layout::Transfer {
+    let transfer = |(memory, division): (Memory, Division)| layout::Transfer {
         at: memory.at,
         bytes: memory.len,
-        way: places.way(row, memory).word(),
+        division: division.word(),
     };
-    for (row, lanes, of_row) in of_rows {
+    for (row, lanes, of_row) in of_rows.all {
         rows.push(places.row(row, work(blocks, lanes, list.len(), of_row.len()))?);
-        list.extend(of_row.iter().map(|memory| transfer(row, memory)));
+        for (memory, division) in of_row {
+            // Everything that is not packets uses all threads.
+            threads = threads.max(match division.packets {
+                true => division.chunk.min(memory.len).div_ceil(8),
+                false => THREADS,
+            });
+            list.push(transfer((memory, division)));
+        }
         blocks += lanes;
     }
     while let Some(&(from, to)) = own.last() {
@@ -396,14 +418,15 @@ fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, M
         }
         let shares = from.len.div_ceil(OWN_SHARE).clamp(1, MOST_OWN_BLOCKS).min(free);
         rows.push(ExchangeRow { work: ROW_OWN | work(blocks, shares, list.len(), 2), ..NO_ROW });
-        list.extend([from, to].iter().map(|memory| transfer(Row { peer: places.me, receives: false }, memory)));
-        packets = packets.max(from.len.div_ceil(16));
+        let row = Row { peer: places.me, receives: false };
+        list.extend([from, to].map(|memory| transfer((memory, places.division(row, &memory)))));
+        threads = threads.max(from.len.div_ceil(16));
         blocks += shares;
         own.pop();
     }
     let few = rows.len() <= FEW_ROWS && list.len() <= FEW_TRANSFERS;
     let head = places.head(rows.len());
-    let none = layout::Transfer { at: 0, bytes: 0, way: 0 };
+    let none = layout::Transfer { at: 0, bytes: 0, division: 0 };
     let argument = if few {
         let mut call = ExchangeFew { head, rows: [NO_ROW; FEW_ROWS], transfers: [none; FEW_TRANSFERS] };
         call.rows[..rows.len()].copy_from_slice(&rows);
@@ -415,7 +438,7 @@ fn encode(places: &Places, transfers: &[(Row, Memory)], own: &mut Vec<(Memory, M
         call.transfers[..list.len()].copy_from_slice(&list);
         words(&[call])
     };
-    let threads = packets.next_multiple_of(32).clamp(32, THREADS);
+    let threads = threads.next_multiple_of(32).clamp(32, THREADS);
     Ok(Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, few })
 }
 
@@ -459,18 +482,27 @@ mod tests {
     fn both_ends_divide_a_transfer_into_whole_lanes_and_chunks() {
         for n in [2, 3, 8, 33, 512] {
             for bytes in [0, 1, 4096, 4097, 131_072, 131_073, 1 << 20, (1 << 20) + 1, 200 << 20] {
-                let way = Way::of(n, true, bytes);
-                assert!((1..=lanes_of(n)).contains(&way.lanes) && way.chunk.is_multiple_of(16), "{n} {bytes} {way:?}");
-                assert!(way.chunk <= slot_of(n) && (way.lanes - 1) * way.chunk <= bytes, "{n} {bytes} {way:?}");
-                assert!(!way.packets || way.lanes * way.chunk >= bytes && 2 * way.chunk + 16 == packets_of(n));
+                let division = Division::of(n, true, bytes);
+                assert!(
+                    (1..=lanes_of(n)).contains(&division.lanes) && division.chunk.is_multiple_of(16),
+                    "{n} {bytes} {division:?}"
+                );
+                assert!(
+                    division.chunk <= slot_of(n) && (division.lanes - 1) * division.chunk <= bytes,
+                    "{n} {bytes} {division:?}"
+                );
+                assert!(
+                    !division.packets
+                        || division.lanes * division.chunk >= bytes && 2 * division.chunk + 16 == packets_of(n)
+                );
             }
         }
-        let way = |bytes| Way::of(2, true, bytes);
-        assert_eq!(way(8), Way { lanes: 1, chunk: 4096, packets: true });
-        assert_eq!(way(128 << 10), Way { lanes: 32, chunk: 4096, packets: true });
-        assert_eq!(way(1 << 20), Way { lanes: 32, chunk: 16 << 10, packets: false });
+        let division = |bytes| Division::of(2, true, bytes);
+        assert_eq!(division(8), Division { lanes: 1, chunk: 4096, packets: true });
+        assert_eq!(division(128 << 10), Division { lanes: 32, chunk: 4096, packets: true });
+        assert_eq!(division(1 << 20), Division { lanes: 32, chunk: 16 << 10, packets: false });
         // Two puts, and not 32.
-        assert_eq!(Way::of(2, false, 128 << 10), Way { lanes: 2, chunk: 64 << 10, packets: false });
+        assert_eq!(Division::of(2, false, 128 << 10), Division { lanes: 2, chunk: 64 << 10, packets: false });
     }
 
     /// Of 32 rows one launch holds 31: the last one is not cut off from the other direction of its round.

@@ -57,7 +57,7 @@ symrail_core::layouts! {
         /// Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next.
         pub ROW_RECEIVES "SYMRAIL_ROW_RECEIVES": u64 = 1 << 62;
         pub ROW_OWN "SYMRAIL_ROW_OWN": u64 = 1 << 63;
-        /// A bit of a transfer's way: it is packets, if its sender can store to its receiver's memory.
+        /// A bit of a transfer's division: it is packets, if its sender can store to its receiver's memory.
         pub IN_PACKETS "SYMRAIL_TRANSFER_PACKETS": u64 = 1 << 63;
 
         /// Limits of calls without a plan, and the slots of one of their rings.
@@ -187,7 +187,7 @@ symrail_core::layouts! {
             at: u64,
             bytes: u64,
             /// The bytes of a slot that it uses, 32 bits; its lanes, 16 bits; and a bit.
-            way: u64,
+            division: u64,
         }
         /// A launch of sends and receives. Each block performs the transfers of one row, one after the other, on one
         /// lane.

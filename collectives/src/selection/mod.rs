@@ -12,6 +12,7 @@ mod asked;
 mod limits;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher};
 
 use symrail::Pe;
@@ -226,7 +227,7 @@ impl Selection {
     }
 
     /// Refuses a root that is no PE.
-    pub(crate) fn check_root(&self, collective: &Collective, root: u32) -> Result<()> {
+    pub(crate) fn check_root(&self, collective: impl Display, root: u32) -> Result<()> {
         let n = self.hosts.len();
         if (root as usize) < n {
             return Ok(());

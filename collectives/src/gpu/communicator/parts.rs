@@ -63,9 +63,7 @@ impl GpuCommunicator {
         root: u32,
     ) -> Result<()> {
         let (me, n) = (self.members.me(), u64::from(self.members.n()));
-        if u64::from(root) >= n {
-            return Err(Error::Call(format!("PE {root} of {n} as the root")));
-        }
+        self.selection.check_root(if number == GATHER { "gather" } else { "scatter" }, root)?;
         // The memory that has a part for each PE, at the root.
         let (whole, what) = if number == GATHER { (output, "output") } else { (input, "input") };
         if let Some(why) = whole.other_than(n, part).filter(|_| me == root) {
