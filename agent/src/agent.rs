@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use symrail_core::lock;
+use symrail_proxy::session::kept::Kept;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::Handle;
 use symrail_proxy::session::{Progress, Registered, Session};
@@ -15,7 +16,6 @@ use symrail_transport::ranges::Ranges;
 
 use crate::error::{Error, Result};
 use crate::inbox::Notification;
-use crate::kept::Kept;
 use crate::memory::{Descriptor, MemoryId};
 use crate::metadata::{Metadata, must_be_a_name};
 use crate::outbox;

@@ -33,7 +33,6 @@
 mod agent;
 mod error;
 mod inbox;
-mod kept;
 mod memory;
 mod metadata;
 mod outbox;

@@ -82,9 +82,13 @@ struct Attempts {
 
 static ATTEMPTS: Mutex<Option<Attempts>> = Mutex::new(None);
 
-/// Ends the attempts that NCCL has given up: it says so only by finalizing everything.
-pub fn abandon() {
-    drop(symrail_core::lock(&ATTEMPTS).take());
+/// Ends the attempts that NCCL has given up: it says so only by finalizing everything. `is_last` counts what is
+/// finalized, under the lock, so that an attempt of a later context stays.
+pub fn abandon(is_last: impl FnOnce() -> bool) {
+    let mut attempts = symrail_core::lock(&ATTEMPTS);
+    let ended = if is_last() { attempts.take() } else { None };
+    drop(attempts);
+    drop(ended);
 }
 
 /// The connection to the listener of a handle, once it is ready. NCCL repeats the call with the same handle, in whose

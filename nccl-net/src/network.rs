@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use symrail_heap::CopyEngine;
 use symrail_heap::cuda::{CudaCopyEngine, Gpu};
+use symrail_proxy::session::kept::Kept;
 use symrail_proxy::session::{Progress, Session};
 use symrail_proxy::stage::{MAX_COPIES, STAGING_BUFFER_BYTES};
 use symrail_transport::env::{HeapKind, Settings, log};
@@ -34,6 +35,7 @@ pub struct Network {
     pub timeout: Duration,
     /// The GPU whose memory the session stages.
     pub gpu: Option<Arc<Gpu>>,
+    _kept: Option<Kept>,
 }
 
 /// All sessions of the process, in use.
@@ -65,7 +67,7 @@ impl Network {
         let timeout = Duration::from_secs(settings.timeout_s);
         let open = || {
             let session = Session::open_without_peers(&settings, progress, None)?;
-            Ok(Arc::new(Network { session: Arc::new(session), timeout, gpu: None }))
+            Ok(Network::new(session, timeout, None))
         };
         let networks: Networks = (0..count).map(|_| open()).collect::<Result<_>>()?;
         for reason in networks.iter().take(1).flat_map(|network| network.session.reasons()) {
@@ -93,11 +95,15 @@ impl Network {
         let spare = allowed_cpus().len() >= 2 * CORES_PER_SESSION;
         let progress = if spare { Progress::Delegated } else { Progress::Thread };
         let session = Session::open_without_peers(&settings, progress, copy_engine)?;
-        let (session, timeout) = (Arc::new(session), Duration::from_secs(settings.timeout_s));
-        let network = Arc::new(Network { session, timeout, gpu });
+        let network = Network::new(session, Duration::from_secs(settings.timeout_s), gpu);
         all.retain(|(of, _)| *of != ordinal);
         all.push((ordinal, Arc::downgrade(&network)));
         Ok(network)
+    }
+
+    fn new(session: Session, timeout: Duration, gpu: Option<Arc<Gpu>>) -> Arc<Network> {
+        let session = Arc::new(session);
+        Arc::new(Network { _kept: Kept::new(&session), session, timeout, gpu })
     }
 
     /// As [`Network::open`], without an end.

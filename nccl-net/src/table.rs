@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use symrail_proxy::session::Registered;
+use symrail_proxy::session::{LocalBuffer, Registered};
 
 use crate::abi::{
     Code, HANDLE_SIZE, MOST_REQUESTS, NetV9, NetV10, NetV11, NetV12, Out, PTR_HOST, PropertiesV9, PropertiesV11,
@@ -49,14 +49,20 @@ struct Region {
     network: Arc<Network>,
     base: usize,
     len: usize,
-    /// The memory of a receiving end, into which its peer puts. That of a sending end is a local buffer.
-    memory: Option<Registered>,
+    registered: Of,
+}
+
+enum Of {
+    /// The memory of a receiving end, into which its peer puts.
+    Receiving(Registered),
+    /// A local buffer of a sending end.
+    Sending(LocalBuffer),
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if self.memory.is_none() {
-            self.network.session.deregister_local(std::ptr::without_provenance(self.base));
+        if let Of::Sending(buffer) = self.registered {
+            self.network.session.deregister_local(buffer);
         }
     }
 }
@@ -69,9 +75,7 @@ struct Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1 {
-            abandon();
-        }
+        abandon(|| CONTEXTS.fetch_sub(1, Ordering::Relaxed) == 1);
     }
 }
 
@@ -292,16 +296,16 @@ unsafe extern "C" fn reg_mr(connection: Ptr, data: Ptr, size: usize, kind: c_int
         }
         let network = connection.network();
         let sends = matches!(&*symrail_core::lock(&connection.end), End::Send(_));
-        let memory = match sends {
-            true => {
-                // SAFETY: NCCL keeps the memory until `deregMr`.
-                unsafe { network.session.register_local(data.cast(), size) }?;
-                None
+        let registered = match sends {
+            // SAFETY: NCCL keeps the memory until `deregMr`.
+            true => Of::Sending(unsafe { network.session.register_local(data.cast(), size) }?),
+            false => {
+                // SAFETY: as above.
+                let memory = unsafe { network.session.register(data.cast(), size) }?;
+                Of::Receiving(Registered::own(&network.session, memory))
             }
-            // SAFETY: as above.
-            false => Some(Registered::own(&network.session, unsafe { network.session.register(data.cast(), size) }?)),
         };
-        let region = Region { network, base: data.addr(), len: size, memory };
+        let region = Region { network, base: data.addr(), len: size, registered };
         // SAFETY: NCCL passes a place for the handle.
         unsafe { give(out, region, "the place for the handle") }
     })
@@ -364,7 +368,7 @@ unsafe extern "C" fn irecv_v9(
         let (data, size, tag, handle) = unsafe { (data.read(), sizes.read(), tags.read(), handles.read()) };
         // SAFETY: NCCL passes what `regMr` returned.
         let region = unsafe { object::<Region>(handle, "the memory's handle") }?;
-        let Some(memory) = &region.memory else {
+        let Of::Receiving(memory) = &region.registered else {
             return Err(Failure::argument("the memory is registered with a sending connection"));
         };
         let offset = data.addr().wrapping_sub(region.base);

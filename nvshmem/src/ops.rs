@@ -6,8 +6,8 @@
 use std::ffi::{c_int, c_void};
 
 use symrail_heap::cuda::Gpu;
-use symrail_proxy::session::Place;
 use symrail_proxy::session::memory::Memory;
+use symrail_proxy::session::{LocalBuffer, Place};
 use symrail_transport::Pe;
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
@@ -18,7 +18,7 @@ use crate::abi::{AmoBytesDesc, AmoMemDesc, CAP_CPU, MemHandle, PeInfo, RmaBytesD
 use crate::plugin::{Exchange, Plugin};
 use crate::report::{Failure, guarded};
 
-/// The prefix of the handle of memory that only this PE uses. The address follows.
+/// The prefix of the handle of memory that only this PE uses. The address and the number of its registration follow.
 const LOCAL: [u8; 8] = *b"SyMlocal";
 
 /// The functions of all versions.
@@ -134,16 +134,18 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
             };
             encoded = registered?.encode();
         } else {
-            if on_gpu {
+            let buffer = if on_gpu {
                 // SAFETY: memory of the GPU that the session's copy engine serves; the library releases the buffer
                 // before it frees it.
-                unsafe { session.register_local_staged(memory.cast(), bytes) };
+                unsafe { session.register_local_staged(memory.cast(), bytes) }?
             } else {
                 // SAFETY: the buffer stays until it is released.
-                unsafe { session.register_local(memory.cast(), bytes) }?;
-            }
+                unsafe { session.register_local(memory.cast(), bytes) }?
+            };
+            let (address, id) = buffer.into_parts();
             encoded[..8].copy_from_slice(&LOCAL);
-            encoded[8..16].copy_from_slice(&memory.expose_provenance().to_le_bytes());
+            encoded[8..16].copy_from_slice(&address.to_le_bytes());
+            encoded[16..20].copy_from_slice(&id.to_le_bytes());
         }
         // SAFETY: the host library provides a place for a handle.
         unsafe { handle.write(encoded) };
@@ -159,7 +161,8 @@ unsafe extern "C" fn release_mem_handle<L: Layout>(handle: *mut MemHandle, t: *m
         match handle.split_first_chunk::<8>() {
             Some((&LOCAL, rest)) => {
                 let address = rest.first_chunk().map_or(0, |b| usize::from_le_bytes(*b));
-                session.deregister_local(std::ptr::with_exposed_provenance(address));
+                let id = rest[8..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b));
+                session.deregister_local(LocalBuffer::from_parts(address, id));
             }
             _ => session.deregister(&Memory::decode(handle)?),
         }

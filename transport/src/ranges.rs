@@ -83,6 +83,20 @@ impl<T> Ranges<T> {
         }
     }
 
+    /// As [`Ranges::find_at`], but of several ranges for which `find` returns something that with the smallest id.
+    pub fn first_at<R>(&self, address: u64, find: impl Fn(u64, &T) -> Option<R>) -> Option<R> {
+        let of = |(&(_, start, id), (len, value)): (&Key, &(u64, T))| {
+            let within = address.checked_sub(start.0).filter(|within| within < len)?;
+            Some((id, find(len - within, value)?))
+        };
+        let first = if self.entries.len() <= FEW {
+            self.entries.iter().filter_map(of).min_by_key(|(id, _)| *id)
+        } else {
+            self.near(address, address).filter_map(of).min_by_key(|(id, _)| *id)
+        };
+        first.map(|(_, found)| found)
+    }
+
     /// The value of the range that holds `len` bytes at `start`: of several that with the last first address, and of
     /// those that with the largest id.
     pub fn holding(&self, start: u64, len: u64) -> Option<&T> {
@@ -155,7 +169,9 @@ pub(crate) mod tests {
                     None
                 });
                 touching.extend(ranges.touching(start, len).copied());
+                let first = ranges.first_at(start, |left, one| Some((left, *one)));
                 at.sort_unstable_by_key(|(_, one)| one.2);
+                prop_assert_eq!(first, at.first().copied());
                 touching.sort_unstable_by_key(|one| one.2);
                 let end = |one: &(u64, u64, u64)| one.0 + one.1;
                 let of = list.iter().filter(|one| one.0 <= start && start < end(one));

@@ -7,6 +7,7 @@
 //! segments one by one ([`Regions::learn_separate`]). Then an offset is meaningful only together with a PE.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 pub use symrail_core::Segment;
 
@@ -84,13 +85,19 @@ impl Regions {
         self.buffers.insert((At(base), id), len as u64);
     }
 
-    /// Forgets one of the registered buffers that begin at `ptr`, and returns its id.
-    pub fn remove_buffer(&mut self, ptr: *const u8) -> Option<u32> {
-        let base = ptr.addr() as u64;
-        let (&(_, id), &len) = self.buffers.range((At(base), 0)..=(At(base), u32::MAX)).next()?;
-        self.buffers.remove(&(At(base), id));
+    /// Forgets a registered buffer, and returns its bytes.
+    pub fn remove_buffer(&mut self, base: usize, id: u32) -> Option<Range<u64>> {
+        let base = base as u64;
+        let len = self.buffers.remove(&(At(base), id))?;
         self.local.remove(base, len, BUFFERS + u64::from(id));
-        Some(id)
+        Some(base..base + len)
+    }
+
+    /// The id of the first of the registered buffers that begin at `base`.
+    #[must_use]
+    pub fn buffer_at(&self, base: usize) -> Option<u32> {
+        let at = At(base as u64);
+        self.buffers.range((at, 0)..=(at, u32::MAX)).next().map(|((_, id), _)| *id)
     }
 
     /// The data that peers need to reach a segment over each rail, for [`Regions::learn`] at the peer.
@@ -235,9 +242,10 @@ impl Regions {
         Err(Error::OutOfSegment { operation, pe, offset, bytes })
     }
 
-    /// The registration of local memory at `ptr` on `rail`, and how many bytes from there it covers.
+    /// The registration of local memory at `ptr` on `rail`, and how many bytes from there it covers. Of several it is the
+    /// oldest one, since callers keep those registered that were there when an operation began.
     pub fn local_key(&self, rail: usize, ptr: *const u8) -> Option<(LocalKey, u64)> {
-        self.local.find_at(ptr.addr() as u64, |left, keys| keys.get(rail).map(|key| (*key, left)))
+        self.local.first_at(ptr.addr() as u64, |left, keys| keys.get(rail).map(|key| (*key, left)))
     }
 
     /// Whether all of `len` bytes at `ptr` are in this PE's segments or registered buffers.
@@ -347,16 +355,34 @@ mod tests {
                 assert!(r.local(id * 4096, 8).is_some() && r.remote(1, 0, id * 4096 + 2047).is_some());
                 assert!(r.check(Operation::Put, 1, id * 4096, 2048).is_ok() && !r.knows_separate(1, id * 4096 + 1));
                 r.remove(id as u32);
-                assert_eq!(
-                    (r.remove_buffer(base(MANY + id)), r.remove_buffer(base(MANY + id))),
-                    (Some(id as u32), None)
-                );
+                let (buffer, id32) = (base(MANY + id).addr(), id as u32);
+                assert_eq!(r.buffer_at(buffer), Some(id32));
+                let range = buffer as u64..buffer as u64 + 2048;
+                assert_eq!((r.remove_buffer(buffer, id32), r.remove_buffer(buffer, id32)), (Some(range), None));
                 r.forget_separate(1, id * 4096);
                 assert!(r.local_key(0, base(id)).is_none() && r.remote(1, 0, id * 4096).is_none());
                 add(&mut r, id);
             });
             assert!(steps < 2000, "{steps} comparisons");
         }
+    }
+
+    #[test]
+    fn the_oldest_of_several_registrations_is_used() {
+        let mut r = two_segments();
+        let base = 0x10_0000;
+        // SAFETY: nothing here follows the address.
+        let mut add = |len, id, key| unsafe {
+            r.add_buffer(std::ptr::without_provenance_mut(base), len, id, vec![LocalKey(key); 2]);
+        };
+        add(64, 1, 8);
+        add(16, 2, 9);
+        assert_eq!(r.local_key(0, std::ptr::without_provenance(base)), Some((LocalKey(7), 4096)));
+        assert_eq!(r.buffer_at(base), Some(1));
+        assert_eq!(r.remove_buffer(base, 2), Some(base as u64..base as u64 + 16));
+        r.remove(0);
+        assert_eq!(r.local_key(0, std::ptr::without_provenance(base)), Some((LocalKey(8), 64)));
+        assert_eq!((r.remove_buffer(base, 2), r.remove_buffer(base + 1, 1)), (None, None));
     }
 
     #[test]

@@ -193,9 +193,9 @@ impl Engine {
     }
 
     /// Forgets the staged buffer that starts at `base`; unknown ones are ignored. No operation may be using it.
-    pub fn remove_staged_buffer(&mut self, base: *const u8) {
+    pub fn remove_staged_buffer(&mut self, base: *const u8, id: u32) {
         if let Some(stage) = &mut self.stage {
-            stage.remove_buffer(base);
+            stage.remove_buffer(base, id);
         }
     }
 }

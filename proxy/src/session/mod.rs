@@ -31,6 +31,7 @@
 //! neither does not serve its peers' AMOs and signals.
 
 mod connection_info;
+pub mod kept;
 pub mod memory;
 mod operation;
 mod peers;
@@ -38,6 +39,7 @@ mod registered;
 pub mod rendezvous;
 mod request;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -94,8 +96,34 @@ pub struct Session {
     next: Mutex<Next>,
     identity: Identity,
     peers: Mutex<Peers>,
+    /// The owners of records of peers' memory, by the peer and the offset.
+    owners: Mutex<HashMap<(Pe, u64), u32>>,
     /// The requests under way, by tag.
     requests: Mutex<slab::Slab<Pending>>,
+}
+
+/// The most bytes of a registration: those of an address space.
+const LONGEST: u64 = 1 << 57;
+
+/// A registration of a local buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalBuffer {
+    base: usize,
+    id: u32,
+}
+
+impl LocalBuffer {
+    /// Its address and number, for [`LocalBuffer::from_parts`].
+    #[must_use]
+    pub fn into_parts(self) -> (usize, u32) {
+        (self.base, self.id)
+    }
+
+    /// The registration with this address and number.
+    #[must_use]
+    pub fn from_parts(base: usize, id: u32) -> LocalBuffer {
+        LocalBuffer { base, id }
+    }
 }
 
 /// The id and the offset of the next registration.
@@ -178,6 +206,7 @@ impl Session {
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
             identity: Session::new_identity()?,
             peers: Mutex::default(),
+            owners: Mutex::default(),
             requests: Mutex::default(),
             copy_limit,
             // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
@@ -255,7 +284,7 @@ impl Session {
     /// # Errors
     /// The error of the provider.
     pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<Memory> {
-        let (id, offset) = self.take_next(base, len);
+        let (id, offset) = self.take_next(base, len)?;
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
         let mut engine = self.driver.engine();
@@ -282,7 +311,7 @@ impl Session {
     /// # Errors
     /// The session has no copy engine, or a rail cannot access the memory although the settings demand it.
     pub unsafe fn register_staged(&self, base: *mut u8, len: usize, exported: Option<&Exported>) -> Result<Memory> {
-        let (id, offset) = self.take_next(base, len);
+        let (id, offset) = self.take_next(base, len)?;
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
         let mut engine = self.driver.engine();
@@ -313,10 +342,14 @@ impl Session {
     ///
     /// # Safety
     /// As for [`Session::register_local`]; the copy engine can access the memory.
-    pub unsafe fn register_local_staged(&self, base: *mut u8, len: usize) {
-        let (id, _) = self.take_next(base, 0);
+    ///
+    /// # Errors
+    /// An impossible length.
+    pub unsafe fn register_local_staged(&self, base: *mut u8, len: usize) -> Result<LocalBuffer> {
+        let (id, _) = self.take_next(base, 0)?;
         // SAFETY: the caller's promise.
         unsafe { self.driver.engine().add_staged_buffer(base, len, id) };
+        Ok(LocalBuffer { base: base.addr(), id })
     }
 
     /// Registers a local buffer, as a source or destination. Without it, where the fabric needs registration, a buffer
@@ -327,17 +360,26 @@ impl Session {
     ///
     /// # Errors
     /// The error of the provider.
-    pub unsafe fn register_local(&self, base: *mut u8, len: usize) -> Result<()> {
-        let (id, _) = self.take_next(base, 0);
+    pub unsafe fn register_local(&self, base: *mut u8, len: usize) -> Result<LocalBuffer> {
+        let (id, _) = self.take_next(base, 0)?;
         // SAFETY: the caller's promise.
-        unsafe { self.driver.engine().endpoint().register_buffer(base, len, id) }
+        unsafe { self.driver.engine().endpoint().register_buffer(base, len, id) }?;
+        Ok(LocalBuffer { base: base.addr(), id })
     }
 
     /// Undoes [`Session::register_local`] and [`Session::register_local_staged`].
-    pub fn deregister_local(&self, base: *const u8) {
-        let mut engine = self.driver.engine();
-        engine.endpoint().deregister_buffer(base);
-        engine.remove_staged_buffer(base);
+    pub fn deregister_local(&self, buffer: LocalBuffer) {
+        let LocalBuffer { base, id } = buffer;
+        let (mut engine, base) = (self.driver.engine(), std::ptr::without_provenance(base));
+        engine.endpoint().deregister_buffer(base, id);
+        engine.remove_staged_buffer(base, id);
+    }
+
+    /// The oldest local buffer that begins at `base` and is not staged, if there is one.
+    #[must_use]
+    pub fn local_buffer_at(&self, base: *const u8) -> Option<LocalBuffer> {
+        let id = self.driver.engine().endpoint().regions().buffer_at(base.addr())?;
+        Some(LocalBuffer { base: base.addr(), id })
     }
 
     /// Undoes [`Session::register`] and [`Session::register_staged`] for memory of this PE; for a peer's memory it
@@ -363,13 +405,23 @@ impl Session {
         self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))
     }
 
-    fn take_next(&self, base: *const u8, len: usize) -> (u32, u64) {
+    fn take_next(&self, base: *const u8, len: usize) -> Result<(u32, u64)> {
         let mut next = symrail_core::lock(&self.next);
         // Offsets keep the alignment of addresses, because AMOs are checked by offset.
         let offset = next.offset + base.addr() as u64 % GRAIN;
-        let id = next.id;
-        next.id += 1;
-        next.offset = (offset + len as u64).next_multiple_of(GRAIN) + GRAIN;
-        (id, offset)
+        // Each offset and id is given once: peers may have operations under way by those of earlier registrations.
+        let end = offset.checked_add(len as u64).filter(|_| len as u64 <= LONGEST);
+        let following = end.and_then(|end| Some((next.id.checked_add(1)?, end.checked_next_multiple_of(GRAIN)?)));
+        let Some((id, end)) = following else {
+            return Err(Error::System {
+                what: "registering memory",
+                reason: format!(
+                    "{len} bytes at {base:p}: use at most {LONGEST} bytes, and open another session when the numbers are used up"
+                ),
+            });
+        };
+        let taken = (std::mem::replace(&mut next.id, id), offset);
+        next.offset = end + GRAIN;
+        Ok(taken)
     }
 }

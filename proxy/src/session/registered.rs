@@ -1,6 +1,7 @@
 //! Owners of what a session knows about registered memory.
 
 use std::cell::UnsafeCell;
+use std::collections::hash_map::Entry;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,8 @@ use symrail_transport::Result;
 use super::Session;
 use super::memory::Memory;
 
-/// A session's registered memory, or its record of a peer's. Dropping it deregisters the memory, or drops the record.
-/// No operation on the memory may be under way then.
+/// A session's registered memory, or a share in its record of a peer's. Dropping it deregisters the memory, or drops the
+/// record with its last owner. No operation on the memory may be under way then.
 pub struct Registered {
     memory: Memory,
     /// `None` for a copy of a handle of the session's own memory, which the owner of its registration deregisters.
@@ -25,11 +26,13 @@ impl Registered {
         Registered { memory, session: Some(Arc::clone(session)) }
     }
 
-    /// The owner of the session's record of a peer's memory. A registration of a peer has one record, so it has one
-    /// owner at a time.
+    /// An owner of the session's record of a peer's memory. The record is dropped with its last owner.
     #[must_use]
     pub fn of_peer(session: &Arc<Session>, memory: Memory) -> Registered {
         let session = (memory.pe() != session.me()).then(|| Arc::clone(session));
+        if let Some(session) = &session {
+            *symrail_core::lock(&session.owners).entry((memory.pe(), memory.offset())).or_default() += 1;
+        }
         Registered { memory, session }
     }
 }
@@ -44,8 +47,18 @@ impl Deref for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        if let Some(session) = &self.session {
-            session.deregister(&self.memory);
+        let Some(session) = &self.session else { return };
+        if self.memory.pe() == session.me() {
+            return session.deregister(&self.memory);
+        }
+        // Under the lock, so that a new owner's operations teach the session the memory again only afterwards.
+        let mut owners = symrail_core::lock(&session.owners);
+        if let Entry::Occupied(mut owner) = owners.entry((self.memory.pe(), self.memory.offset())) {
+            *owner.get_mut() -= 1;
+            if *owner.get() == 0 {
+                owner.remove();
+                session.deregister(&self.memory);
+            }
         }
     }
 }

@@ -195,8 +195,8 @@ impl Stage {
     }
 
     /// Forgets a buffer.
-    pub(crate) fn remove_buffer(&mut self, base: *const u8) {
-        self.resources.memory.remove_buffer(base);
+    pub(crate) fn remove_buffer(&mut self, base: *const u8, id: u32) {
+        self.resources.memory.remove_buffer(base.addr(), id);
     }
 
     /// Segments and buffers that the CPU cannot touch.

@@ -164,13 +164,16 @@ unsafe extern "C" fn symrail_transport_deregister(t: *mut Session, memory: *cons
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symrail_transport_register_local(t: *mut Session, base: *mut c_void, len: usize) -> c_int {
     // SAFETY: the header's promise about the memory.
-    guarded(|| unsafe { Ok(session(t)?.register_local(base.cast(), len)?) })
+    guarded(|| unsafe { session(t)?.register_local(base.cast(), len) }.map(drop).map_err(Into::into))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn symrail_transport_deregister_local(t: *mut Session, base: *mut c_void) -> c_int {
     guarded(|| {
-        session(t)?.deregister_local(base.cast());
+        let session = session(t)?;
+        if let Some(buffer) = session.local_buffer_at(base.cast()) {
+            session.deregister_local(buffer);
+        }
         Ok(())
     })
 }

@@ -75,6 +75,7 @@ mod swap_loop;
 mod wait_predictor;
 
 use clock::Clock;
+use command::OpHandle;
 pub use completion::NoAgent;
 use failover::Recovery;
 use issuers::Issuers;
@@ -90,6 +91,7 @@ pub use protocol_table::ProtocolRow;
 use queue::SendQueue;
 use swap_loop::Loops;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bounce::Bounce;
@@ -149,6 +151,10 @@ struct Core {
     observer: Observer,
     lanes: Lanes,
     regions: Regions,
+    /// Operations that have taken too long, and end when their rails have returned their work requests.
+    late: Vec<OpHandle>,
+    /// Deregistered buffers, by id, whose bytes work requests may still use.
+    closing: Vec<(u32, Range<u64>)>,
     bounce: Bounce,
     queue: SendQueue,
     recovery: Recovery,

@@ -52,6 +52,8 @@ impl Endpoint {
             ops: Operations::new(),
             issuers: Issuers::new(),
             queue: SendQueue::new(lanes),
+            late: Vec::new(),
+            closing: Vec::new(),
             recovery: Recovery::new(lanes),
             loops: Loops::default(),
             paths: Paths::new(rails.iter().map(|r| r.interface(&r.address()))),
@@ -286,10 +288,7 @@ impl Endpoint {
         let local = self.rails.iter_mut().map(|r| unsafe { r.register_device(memory, segment.id()) }).collect();
         match local {
             Ok(local) => self.core.regions.add(segment, local),
-            Err(error) => {
-                self.deregister(segment.id());
-                return Err(error);
-            }
+            Err(error) => return self.or_deregister(segment.id(), Err(error)),
         }
         Ok(self.core.regions.connection_info(segment.id()))
     }
@@ -336,19 +335,41 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Undoes [`Endpoint::register_buffer`] for the buffer that starts at `base`; unknown buffers are ignored.
-    pub fn deregister_buffer(&mut self, base: *const u8) {
-        if let Some(id) = self.core.regions.remove_buffer(base) {
-            self.rails.iter_mut().for_each(|r| r.deregister(id));
+    /// Undoes [`Endpoint::register_buffer`] for a buffer that starts at `base`; unknown buffers are ignored. Rails keep
+    /// the registration until no work request uses the bytes: another registration of them may have been meant.
+    pub fn deregister_buffer(&mut self, base: *const u8, id: u32) {
+        if let Some(bytes) = self.core.regions.remove_buffer(base.addr(), id) {
+            self.core.closing.push((id, bytes));
+            self.close_buffers();
         }
     }
 
-    unsafe fn register_local(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<LocalKey>> {
-        // SAFETY: the callers' promise, passed on.
-        self.rails.iter_mut().map(|r| unsafe { r.register_local(base, len, id) }).collect()
+    /// Ends registrations that [`Endpoint::deregister_buffer`] has left to rails, as far as no work request uses them.
+    pub(super) fn close_buffers(&mut self) {
+        let Core { closing, queue, .. } = &mut self.core;
+        closing.retain(|(id, bytes)| {
+            let within = |ptr: *mut u8| bytes.contains(&(ptr.addr() as u64));
+            let used = queue.all().any(|(_, request)| request.slot.is_none() && within(request.ptr));
+            if !used {
+                self.rails.iter_mut().for_each(|r| r.deregister(*id));
+            }
+            used
+        });
     }
 
-    /// `key` returns the key for each rail.
+    /// On an error no rail has it registered.
+    unsafe fn register_local(&mut self, base: *mut u8, len: usize, id: u32) -> Result<Vec<LocalKey>> {
+        // SAFETY: the callers' promise, passed on.
+        let keys = self.rails.iter_mut().map(|r| unsafe { r.register_local(base, len, id) }).collect();
+        self.or_deregister(id, keys)
+    }
+
+    /// Undoes the registration of `id` with the rails before the one that has refused it.
+    fn or_deregister<T>(&mut self, id: u32, registered: Result<T>) -> Result<T> {
+        registered.inspect_err(|_| self.rails.iter_mut().for_each(|r| r.deregister(id)))
+    }
+
+    /// `key` returns the key for each rail. On an error no rail has it registered.
     unsafe fn register_all(
         &mut self,
         segment: Segment,
@@ -359,7 +380,8 @@ impl Endpoint {
             // SAFETY: the callers' promise, passed on.
             unsafe { rail.register(segment.base(), segment.bytes() as usize, segment.id()) }
         };
-        self.rails.iter_mut().enumerate().map(register).collect()
+        let all = self.rails.iter_mut().enumerate().map(register).collect();
+        self.or_deregister(segment.id(), all)
     }
 }
 
@@ -370,5 +392,51 @@ impl Core {
             Role::Host => self.lanes.addressed(at),
             Role::Proxy => self.lanes.addressed(at / 2).map(|pe| self.profile.answer_to(pe, (at % 2) as Origin)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::endpoint::command::{Command, Owner, Source};
+    use crate::endpoint::{NoAgent, Policy};
+    use crate::env::Settings;
+    use crate::mock::{Fabric, FabricConfig};
+
+    #[test]
+    fn a_registration_ends_behind_the_work_requests_on_its_bytes() {
+        let fabric = Fabric::new(1, FabricConfig { local_registration: true, ..FabricConfig::default() });
+        let endpoint = |role, me| {
+            let rails = vec![fabric.open("mock").unwrap()];
+            Endpoint::new(role, me, 2, rails, Policy::new(&Settings::default(), false)).unwrap()
+        };
+        let (mut host, mut peer) = (endpoint(Role::Host, 0), endpoint(Role::Proxy, 1));
+        let mut memory = vec![5u64; 4096];
+        let (base, len) = (memory.as_mut_ptr().cast::<u8>(), 16384);
+        // SAFETY: the memory outlives both endpoints.
+        let keys = unsafe { peer.register(Segment::new(0, 0, base.add(len), len as u64)) }.unwrap();
+        host.connect(1, &Addresses { host: Vec::new(), proxy: peer.addresses() }).unwrap();
+        peer.connect(0, &Addresses { host: host.addresses(), proxy: Vec::new() }).unwrap();
+        host.learn_separate(1, 0, len as u64, &keys).unwrap();
+        // SAFETY: as above.
+        unsafe {
+            host.register_buffer(base, len, 8).unwrap();
+            host.register_buffer(base, len, 9).unwrap();
+            let put = Command::Put { dest: 0, source: Source::Stable(base), len: len as u64 };
+            host.submit(1, put, Owner { issuer: 0, tag: Some(1) }).unwrap();
+        }
+        host.deregister_buffer(base, 8);
+        host.deregister_buffer(base, 9);
+        assert_eq!(host.core.closing.len(), 2, "a work request is under way");
+        let mut second = 0;
+        while !host.core.closing.is_empty() {
+            assert!(second < 1000);
+            second += 1;
+            host.poll(&mut NoAgent);
+            peer.poll(&mut NoAgent);
+            host.tick(second);
+        }
+        assert!(host.take_finished(0, 1).unwrap().result.is_ok());
     }
 }
