@@ -385,8 +385,10 @@ pub unsafe trait Rail: Send {
 
     /// Ends the connections to a destination that this end has opened, and those that the other end has opened from
     /// these ports: outstanding work fails, and nothing that either end has sent over them arrives here any more. Later
-    /// posts connect again. Does nothing where [`Rail::is_silent`] cannot tell.
-    fn cut(&mut self, _dest: Dest, _opened_there: Ports) {}
+    /// posts connect again. Returns whether it has ended one; `false` where [`Rail::is_silent`] cannot tell.
+    fn cut(&mut self, _dest: Dest, _opened_there: Ports) -> bool {
+        false
+    }
 
     /// Closes a connection: its outstanding work fails, and later posts to it fail with `why`.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}

@@ -183,6 +183,33 @@ fn a_peer_that_answers_over_no_lane_keeps_all_its_lanes() {
     world.put_is_refused_with(&["rail rail0 (10.0.0.1 to 10.0.0.2)", "rail rail1 (10.0.1.1 to 10.0.1.2)"]);
 }
 
+#[test]
+fn memory_of_an_operation_that_was_reported_as_failed_is_not_accessed_later() {
+    let mut world = World::new(&[[10, 0, 0, 1]], &[[10, 0, 0, 2]]);
+    world.put();
+    assert_eq!(world.seconds_until_put(1), Some(1));
+    let mut fetched = vec![0u64; WORDS];
+    let dest = fetched.as_mut_ptr();
+    let get = Command::Get { source: 0, dest: dest.cast(), len: LEN as u64 };
+    world.fabric.mute(0);
+    // SAFETY: the memory is not used otherwise until the get has ended.
+    unsafe { world.host.submit(1, get, Owner { issuer: 0, tag: Some(1) }) }.unwrap();
+    let failed = loop {
+        world.second();
+        assert!(world.second < 2 * TIMEOUT as u32, "no end within twice the time-out");
+        if let Some(end) = world.host.take_finished(0, 1) {
+            break end.result;
+        }
+    };
+    assert!(failed.is_err_and(|error| error.to_string().contains("PE 1")));
+    // SAFETY: the caller's own again.
+    unsafe { std::slice::from_raw_parts_mut(dest, WORDS) }.fill(7);
+    world.fabric.plug_in(0);
+    (0..5).for_each(|_| world.second());
+    // SAFETY: as above.
+    assert!((0..WORDS).all(|at| unsafe { dest.add(at).read_volatile() } == 7), "it was overwritten");
+}
+
 impl World {
     /// Checks the error about a peer that was given up.
     fn put_is_refused_with(&mut self, texts: &[&str]) {

@@ -278,8 +278,46 @@ impl Core {
         self.finish(id);
     }
 
-    /// Ends an operation that took too long.
-    pub(super) fn expire(&mut self, id: OpHandle) {
+    /// Fails operations that have taken too long, and ends those of which no rail has work requests on the caller's
+    /// memory. The others end when the rail has returned these, or after another time-out. Returns those of them on
+    /// whose connection nothing has moved, with the PE and the lane.
+    pub(super) fn expire(&mut self) -> Vec<(OpHandle, Pe, usize)> {
+        let (now, limit) = (self.clock.now(), self.profile.timeout_s());
+        let expired = self.ops.older_than(now, limit);
+        if expired.is_empty() {
+            return Vec::new();
+        }
+        let given_up = self.ops.older_than(now, 2 * limit);
+        self.late.retain(|id| !self.ops.is_over(*id));
+        let waiting = self.queue.waiting();
+        let mut stuck = Vec::new();
+        for id in expired {
+            if self.late.contains(&id) {
+                if given_up.contains(&id) {
+                    self.finish(id);
+                }
+                continue;
+            }
+            self.fail_expired(id);
+            // Memory of the arena is freed with its work request.
+            let of_caller = |(at, r): &(u64, &WorkRequest)| {
+                r.op == id && r.slot.is_none() && r.via.is_none() && r.len > 0 && !waiting.contains(at)
+            };
+            let found = self.queue.all().find(of_caller).map(|(_, r)| (r.dest, usize::from(r.lane)));
+            let Some((dest, lane)) = found else {
+                self.finish(id);
+                continue;
+            };
+            if self.lanes.get(dest, lane).is_some_and(|c| !self.clock.is_past(c.moved, limit)) {
+                self.late.push(id);
+            } else {
+                stuck.push((id, dest, lane));
+            }
+        }
+        stuck
+    }
+
+    fn fail_expired(&mut self, id: OpHandle) {
         let (seconds, Some(pe)) = (self.profile.timeout_s(), self.ops.pe(id)) else { return };
         let rails = self.rails_to(pe) + &lack();
         let unreachable = self.lanes.unreachable(pe).map(|(lane, Fault { code, retryable, .. })| {
@@ -288,7 +326,6 @@ impl Core {
         });
         let holding = self.rails_holding(id, pe);
         self.ops.fail_late(id, seconds, unreachable, holding);
-        self.finish(id);
     }
 
     fn take_reply(&mut self, bytes: &[u8]) -> Result<(), &'static str> {

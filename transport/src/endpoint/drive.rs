@@ -207,12 +207,12 @@ impl Endpoint {
         if !self.core.clock.tick(now_s) {
             return;
         }
-        let now = self.core.clock.now();
-        let limit = self.core.profile.timeout_s();
-        for id in self.core.ops.older_than(now, limit) {
-            self.core.expire(id);
-        }
+        let stuck = self.core.expire();
+        self.cut_stuck(stuck);
         self.core.give_up_late();
+        if !self.core.closing.is_empty() {
+            self.close_buffers();
+        }
         if self.core.lanes.fail_over() {
             self.look_for_other_lanes();
             self.renew_connections();

@@ -292,10 +292,11 @@ unsafe impl Rail for MockRail {
         state.config.tells_silence && self.peer(dest).is_ok_and(|to| state.is_pulled_out(self.id, to))
     }
 
-    fn cut(&mut self, dest: Dest, _opened_there: Ports) {
-        if let Ok(to) = self.peer(dest) {
+    fn cut(&mut self, dest: Dest, _opened_there: Ports) -> bool {
+        self.peer(dest).is_ok_and(|to| {
             self.fabric.state().drop_flights(self.id, to);
-        }
+            true
+        })
     }
 
     fn renew(&mut self, dest: Dest) -> Result<Option<u64>> {

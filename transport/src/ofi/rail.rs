@@ -243,9 +243,9 @@ unsafe impl Rail for OfiRail {
         sockets::opened(&self.connections(dest))
     }
 
-    fn cut(&mut self, dest: Dest, opened_there: Ports) {
+    fn cut(&mut self, dest: Dest, opened_there: Ports) -> bool {
         let named = |c: &&Connection| c.opened_here || opened_there.contains(&c.port);
-        self.connections(dest).iter().filter(named).for_each(Connection::cut);
+        self.connections(dest).iter().filter(named).inspect(|connection| connection.cut()).count() > 0
     }
 
     #[inline]

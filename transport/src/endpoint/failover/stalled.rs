@@ -7,11 +7,14 @@
 //! An end recognizes a connection that it has opened itself by the other rail's address. Of one that the other end has
 //! opened it must know the port: a target names its ports in answers to pings, and a source in the move.
 
+use std::collections::HashMap;
+
 use super::cut::{Cut, word};
 use super::health::ROUNDS;
+use crate::endpoint::command::OpHandle;
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
-use crate::rail::Dest;
+use crate::rail::{Dest, Ports};
 use crate::wire::{Request, RequestKind};
 
 /// Seconds for which a rail has returned nothing before it is asked whether it is silent.
@@ -75,6 +78,34 @@ impl Endpoint {
             f.cut = Some(self.rails[lane].opened(pe));
             self.rails[lane].cut(pe, f.opened_there);
         }
+    }
+
+    /// Ends the connections over which rails still access memory of operations that have taken too long, so that their
+    /// work requests come back. Where a rail cannot, the operations end now.
+    pub(in crate::endpoint) fn cut_stuck(&mut self, stuck: Vec<(OpHandle, Pe, usize)>) {
+        let mut ended: HashMap<(Pe, usize), bool> = HashMap::new();
+        for (id, pe, lane) in stuck {
+            if *ended.entry((pe, lane)).or_insert_with(|| self.end_connection(pe, lane)) {
+                self.core.late.push(id);
+            } else {
+                self.core.finish(id);
+            }
+        }
+    }
+
+    fn end_connection(&mut self, pe: Pe, lane: usize) -> bool {
+        let opened = self.rails[lane].opened(pe);
+        let opened_there = self.core.lanes.failover(pe, lane).map_or_else(Ports::default, |f| f.opened_there);
+        let ended = self.rails[lane].cut(pe, opened_there);
+        if ended {
+            let seconds = self.core.profile.timeout_s();
+            let text = format!("it has returned no operation for {seconds} s (SYMRAIL_TIMEOUT_S)");
+            self.core.take_down(pe, lane, &super::silent(text));
+            if let Some(f) = self.core.lanes.failover(pe, lane) {
+                f.cut = Some(opened);
+            }
+        }
+        ended
     }
 
     /// The ports from which this end has opened the connection that a ping is about, as a word of its answer, if that

@@ -8,7 +8,7 @@
 
 mod post;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use slotmap::{DefaultKey, SlotMap};
 
@@ -277,6 +277,11 @@ impl SendQueue {
     pub fn waiting_since(&self, lane: usize, dest: Dest) -> Option<u32> {
         let id = self.backlog[lane].waiting.get(&dest)?.front()?;
         self.get(*id).map(|request| request.since)
+    }
+
+    /// All work requests that wait for a rail.
+    pub fn waiting(&self) -> HashSet<u64> {
+        self.backlog.iter().flat_map(|backlog| backlog.waiting.values().flatten().copied()).collect()
     }
 
     /// Removes all work requests for `dest` from a lane's backlog, in order.
