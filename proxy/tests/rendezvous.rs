@@ -147,6 +147,63 @@ fn members_join_and_leave_while_others_communicate() {
 }
 
 #[test]
+fn an_answer_that_is_given_up_says_goodbye() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let [(mut first, _), _other] = meet(&mut listener, &a, &b);
+    let mut dial = Dial::new(&b.session, listener.handle(), &b.handle()).unwrap();
+    let arrival = until(|| {
+        assert!(dial.poll(&b.session).unwrap().is_none());
+        listener.poll(&a.session).unwrap()
+    });
+    let answered = arrival.answer(&a.session, &a.handle()).unwrap();
+    let (mut link, _) = until(|| dial.poll(&b.session).unwrap());
+    drop(answered);
+    until(|| (*link.poll() != State::Open).then_some(()));
+    assert_eq!((link.poll(), first.poll()), (&State::Closed, &State::Open), "its process lives");
+}
+
+#[test]
+fn more_dialers_than_are_kept_connect_all_at_once() {
+    const DIALERS: usize = 3 * MOST_STRANGERS;
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let dial = |_| Dial::new(&b.session, listener.handle(), &b.handle()).unwrap();
+    let mut dials: Vec<Dial> = (0..DIALERS).map(dial).collect();
+    let (mut answers, mut links) = (Vec::new(), Vec::new());
+    until(|| {
+        // All take a step before the listener does.
+        dials.iter_mut().for_each(|dial| links.extend(dial.poll(&b.session).unwrap()));
+        if let Some(arrival) = listener.poll(&a.session).unwrap() {
+            answers.push(arrival.answer(&a.session, &a.handle()).unwrap());
+        }
+        (links.len() == DIALERS).then_some(())
+    });
+    answers.iter_mut().for_each(|answered| drop(until(|| answered.poll().unwrap())));
+    assert_eq!(answers.len(), DIALERS, "each connected once");
+}
+
+#[test]
+fn impossible_lengths_are_refused_and_offsets_are_given_once() {
+    let Some(a) = Member::new() else { return };
+    let words = [0u64; 4];
+    let base = words.as_ptr().cast_mut().cast::<u8>();
+    // SAFETY: the first one is refused, and the others are inside of `words`, which outlives the session's use.
+    unsafe {
+        let first = a.session.register(base, 8).unwrap();
+        let refused = a.session.register(base, usize::MAX).unwrap_err().to_string();
+        assert!(refused.contains("18446744073709551615 bytes"), "{refused}");
+        let second = a.session.register(base.add(8), 8).unwrap();
+        assert!(second.offset() > first.offset());
+        let local = a.session.register_local(base, 8).unwrap();
+        assert_eq!(a.session.local_buffer_at(base), Some(local));
+        a.session.deregister_local(local);
+        assert_eq!(a.session.local_buffer_at(base), None);
+        [first, second].iter().for_each(|memory| a.session.deregister(memory));
+    }
+}
+
+#[test]
 fn strangers_get_nothing_and_do_not_disturb() {
     let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
     let mut listener = Listener::new(&a.session).unwrap();

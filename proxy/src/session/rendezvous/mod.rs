@@ -12,7 +12,7 @@
 //! become peers once, and each [`Link`] tells for itself when the other end has closed it or has died.
 //!
 //! What strangers can make a listener allocate is bounded: it keeps [`MOST_STRANGERS`] connections that have not shown
-//! the secret, each with less than 100 bytes, and drops the oldest for a new one.
+//! the secret, each with less than 100 bytes, and drops the oldest of them for a new one.
 
 mod handle;
 mod stream;
@@ -20,7 +20,7 @@ mod stream;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
@@ -35,6 +35,11 @@ use stream::{Ended, Kind, Stream};
 
 /// The most connections to a listener that have not shown the secret.
 pub const MOST_STRANGERS: usize = 64;
+
+/// How long a stranger may take to show the secret before it makes room for another one.
+const HANDSHAKE: Duration = Duration::from_millis(200);
+/// For so long a dialer that has sent its card dials again when the connection ends: its listener may have made room.
+const REDIALS: Duration = Duration::from_secs(1);
 
 /// What both ends tell each other.
 #[derive(Serialize, Deserialize)]
@@ -65,7 +70,7 @@ fn lost(pe: Pe, why: String) -> Error {
 pub struct Listener {
     socket: TcpListener,
     handle: Handle,
-    strangers: VecDeque<Stream>,
+    strangers: VecDeque<(Stream, Instant)>,
 }
 
 impl Listener {
@@ -94,26 +99,49 @@ impl Listener {
     /// # Errors
     /// The system's error; a dialer whose card is malformed or does not agree with this session.
     pub fn poll(&mut self, session: &Session) -> Result<Option<Arrival>> {
+        // Those that wait come first: a lack of descriptors for others must not keep them.
+        if let Some(arrival) = self.read(session)? {
+            return Ok(Some(arrival));
+        }
+        let accepted = self.accept();
+        match self.read(session)? {
+            None => accepted.map(|()| None),
+            arrival => Ok(arrival),
+        }
+    }
+
+    /// Accepts dialers. The oldest one that has not shown the secret within [`HANDSHAKE`] makes room for a new one. Where
+    /// there is none, new ones wait in the socket.
+    fn accept(&mut self) -> Result<()> {
         loop {
+            let late = |(stranger, since): &(Stream, Instant)| !stranger.is_open() && since.elapsed() > HANDSHAKE;
+            let leaves = self.strangers.iter().position(late);
+            if self.strangers.len() >= MOST_STRANGERS && leaves.is_none() {
+                return Ok(());
+            }
             match self.socket.accept() {
                 Ok((socket, _)) => {
                     socket.set_nonblocking(true).map_err(system("accepting a peer"))?;
                     if self.strangers.len() >= MOST_STRANGERS {
-                        self.strangers.pop_front();
+                        leaves.map(|at| self.strangers.remove(at));
                     }
-                    self.strangers.push_back(Stream::new(socket, false, self.handle.secret)?);
+                    self.strangers.push_back((Stream::new(socket, false, self.handle.secret)?, Instant::now()));
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(system("accepting a peer")(error)),
             }
         }
+    }
+
+    /// The first dialer whose card has arrived.
+    fn read(&mut self, session: &Session) -> Result<Option<Arrival>> {
         for _ in 0..self.strangers.len() {
-            let Some(mut stream) = self.strangers.pop_front() else { break };
+            let Some((mut stream, since)) = self.strangers.pop_front() else { break };
             match stream.receive() {
                 Ok(Some((Kind::Card, bytes))) => return Arrival::new(session, stream, &bytes).map(Some),
                 Ok(Some((kind, _))) => tracing::debug!(?kind, "a dialer has sent another frame than its card"),
-                Ok(None) => self.strangers.push_back(stream),
+                Ok(None) => self.strangers.push_back((stream, since)),
                 Err(why) => tracing::debug!(?why, "a connection to a listener has ended"),
             }
         }
@@ -164,6 +192,15 @@ pub struct Answered {
     pe: Pe,
 }
 
+impl Drop for Answered {
+    fn drop(&mut self) {
+        // The dialer may have a link already, which must not take this process for dead.
+        if let Some(stream) = &mut self.stream {
+            let _ = stream.send(Kind::Goodbye, &[]);
+        }
+    }
+}
+
 impl Answered {
     /// The connection, once the dialer has noticed the answer.
     ///
@@ -192,6 +229,8 @@ pub struct Dial {
     pe: Pe,
     since: Instant,
     carded: bool,
+    /// When a connection over which it had sent its card has ended.
+    ended: Option<Instant>,
 }
 
 impl Dial {
@@ -207,6 +246,7 @@ impl Dial {
             payload: payload.to_vec(),
             since: Instant::now(),
             carded: false,
+            ended: None,
         })
     }
 
@@ -220,6 +260,10 @@ impl Dial {
     pub fn poll(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let received = stream.receive();
+        if self.carded && received.is_err() {
+            self.ended.get_or_insert_with(Instant::now);
+        }
+        let redials = self.since.elapsed() < session.time_limit && self.ended.is_none_or(|at| at.elapsed() < REDIALS);
         if !self.carded && stream.is_open() {
             self.carded = true;
             stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, &self.payload)))?;
@@ -229,9 +273,10 @@ impl Dial {
             Ok(Some((Kind::Card, bytes))) => bytes,
             Ok(Some(_)) => return Err(to("it has sent another frame than its card")),
             Ok(None) => return Ok(None),
-            // A listener that is flooded by strangers may have dropped this connection.
-            Err(Ended::ByPeer(_)) if !self.carded && self.since.elapsed() < session.time_limit => {
-                self.stream = Some(dial(&self.handle)?);
+            // A listener that is flooded by strangers may have dropped this connection, also when it has not read yet
+            // that this end has the secret.
+            Err(Ended::ByPeer(_)) if redials => {
+                (self.stream, self.carded) = (Some(dial(&self.handle)?), false);
                 return Ok(None);
             }
             Err(Ended::ByPeer(why)) => return Err(to(&why)),
