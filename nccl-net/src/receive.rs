@@ -203,7 +203,15 @@ impl Receiver {
         }
         if !self.has_arrived(slot, number) {
             self.channel.network.session.progress();
-            self.is_put(slot)?;
+            if let Err(failure) = self.is_put(slot) {
+                // A sender that has sent to an eager slot and closed takes no descriptor.
+                self.take_eager()?;
+                let copied = self.waiting[slot].as_ref().and_then(|waiting| waiting.copied);
+                return copied.map_or(Err(failure), |size| {
+                    self.waiting[slot] = None;
+                    Ok(Some(size))
+                });
+            }
             let ring = &self.ring;
             let eager = EAGER_AT + (self.taken as usize % EAGER_SLOTS) * EAGER_WORDS;
             let taken = self.taken;

@@ -225,7 +225,8 @@ impl Sender {
                 drop(self.requests.remove(index));
                 Ok(Some(size))
             }
-            Ok(false) => self.channel.look(|| false).map(|()| None),
+            // A receiver that has closed may have received everything; then the acknowledgement is on its way.
+            Ok(false) => self.channel.look(|| true).map(|()| None),
             Err(error) => {
                 drop(self.requests.remove(index));
                 Err(self.channel.fail(error))

@@ -119,7 +119,7 @@ impl Group {
         let mut exchanges = symrail_core::lock(&self.exchanges);
         *exchanges += 1;
         let number = *exchanges;
-        let slot = |rank: usize| SLOT * (2 * rank + (number % 2) as usize);
+        let slot = |rank: usize| slot(rank, number);
         let here = slot(self.rank);
         self.board.store(here + 1, mine.len() as u64);
         let (words, rest) = mine.as_chunks::<8>();
@@ -129,8 +129,23 @@ impl Group {
             self.board.store(here + 2 + i, u64::from_le_bytes(*word));
         }
         self.board.store(here, number);
-        let begun = Instant::now();
-        let mut puts = Vec::new();
+        let (begun, mut puts) = (Instant::now(), Vec::new());
+        let gathered = self.exchange(number, begun, &mut puts);
+        // Whatever has failed: the puts read the board.
+        self.settle(begun, &puts, gathered.is_ok())?;
+        gathered?;
+        let read = |rank: usize| {
+            let (at, len) = (slot(rank), (self.board.load(slot(rank) + 1) as usize).min(HANDLE_SIZE));
+            let words = (0..len.div_ceil(8)).flat_map(|i| self.board.load(at + 2 + i).to_le_bytes());
+            words.take(len).collect()
+        };
+        Ok((0..self.ranks()).map(read).collect())
+    }
+
+    /// Puts this rank's part of an exchange into all boards, and waits for the other parts.
+    fn exchange(&self, number: u64, begun: Instant, puts: &mut Vec<Request>) -> Result<()> {
+        let slot = |rank: usize| slot(rank, number);
+        let here = slot(self.rank);
         for member in self.members.iter().enumerate().filter(|&(rank, _)| rank != self.rank).map(|(_, member)| member) {
             let place = |word: usize| member.board.place(8 * word as u64);
             let (data, len) = (Source::Stable(self.board.address(here + 1)), 8 * (SLOT as u64 - 1));
@@ -149,20 +164,26 @@ impl Group {
         while let Some(missing) = (0..self.ranks()).find(|&rank| !arrived(rank)) {
             self.wait(begun, &format!("rank {missing}"))?;
         }
-        self.settle(begun, &puts)?;
-        let read = |rank: usize| {
-            let (at, len) = (slot(rank), (self.board.load(slot(rank) + 1) as usize).min(HANDLE_SIZE));
-            let words = (0..len.div_ceil(8)).flat_map(|i| self.board.load(at + 2 + i).to_le_bytes());
-            words.take(len).collect()
-        };
-        Ok((0..self.ranks()).map(read).collect())
+        Ok(())
     }
 
-    /// Waits until these operations have ended.
-    fn settle(&self, begun: Instant, puts: &[Request]) -> Result<()> {
+    /// Waits until these operations have ended. With `looks` a failure of the group ends the wait; without it the
+    /// operations end by themselves.
+    fn settle(&self, begun: Instant, puts: &[Request], looks: bool) -> Result<()> {
+        let end = Instant::now() + 2 * self.network.timeout;
         for put in puts {
-            while !self.network.session.test(put)? {
-                self.wait(begun, "its own operations")?;
+            loop {
+                match self.network.session.test(put) {
+                    Ok(true) => break,
+                    Err(error) if looks => return Err(error.into()),
+                    Err(_) => break,
+                    Ok(false) if looks => self.wait(begun, "its own operations")?,
+                    Ok(false) if Instant::now() > end => return Ok(()),
+                    Ok(false) => {
+                        self.network.session.progress();
+                        std::thread::yield_now();
+                    }
+                }
             }
         }
         Ok(())
@@ -224,6 +245,11 @@ impl Group {
         }
         Ok(())
     }
+}
+
+/// A rank's slot of the board in an exchange.
+fn slot(rank: usize, number: u64) -> usize {
+    SLOT * (2 * rank + (number % 2) as usize)
 }
 
 /// A rank's number and its board.
