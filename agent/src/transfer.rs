@@ -12,6 +12,11 @@ use crate::outbox::Delivery;
 use crate::peer::Peer;
 use crate::worker::Shared;
 
+/// Operations are started in batches of at most this many bytes, unless one alone has more, and at most [`BATCHES`] of
+/// them are under way: an operation has to end within `SYMRAIL_TIMEOUT_S` of its start, however long a list takes.
+const BATCH_BYTES: u64 = 64 << 20;
+const BATCHES: usize = 4;
+
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -58,6 +63,9 @@ impl List {
         (remote, address): (&Arc<Registered>, u64),
         len: u64,
     ) {
+        if len == 0 {
+            return;
+        }
         self.uses(memory);
         if !self.remotes.last().is_some_and(|last| Arc::ptr_eq(last, remote)) {
             self.remotes.push(Arc::clone(remote));
@@ -83,8 +91,15 @@ impl List {
         self.locals.values().map(|memory| memory.upgrade().ok_or_else(gone)).collect()
     }
 
+    /// The next batch.
     fn parts(&self, from: usize) -> impl Iterator<Item = Part<'_>> {
-        self.items[from..].iter().map(|item| {
+        let mut bytes = 0u64;
+        let fits = move |item: &&Item| {
+            let first = bytes == 0;
+            bytes = bytes.saturating_add(item.len);
+            first || bytes <= BATCH_BYTES
+        };
+        self.items[from..].iter().take_while(fits).map(|item| {
             let place = self.remotes[item.remote].place(item.at);
             Part { place, local: std::ptr::with_exposed_provenance_mut(item.local as usize), len: item.len }
         })
@@ -158,6 +173,9 @@ impl Running {
                     progress.failed = Some(error);
                     break;
                 }
+            }
+            if progress.requests.len() >= BATCHES {
+                return None;
             }
             let parts = self.list.parts(progress.next);
             // SAFETY: the bytes are in memory that stays registered until the operations have ended; `Agent::register`'s
