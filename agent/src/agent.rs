@@ -133,6 +133,9 @@ impl Agent {
     /// Deregisters memory. Prepared transfers that use it fail when they are posted. It waits for operations of
     /// transfers that were cancelled.
     ///
+    /// Peers' later operations are refused. Over TCP a peer's write of which a part has been received goes on until it is
+    /// whole: keep memory mapped until peers' transfers into it have ended.
+    ///
     /// # Errors
     /// No memory has this number; [`Error::Busy`] if a transfer that uses it is under way and does not end in time. The
     /// memory stays registered then.

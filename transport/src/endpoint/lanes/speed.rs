@@ -32,6 +32,8 @@ pub(super) struct Speed {
     last_posted: u32,
     /// The bandwidth is that of work behind other work.
     pipelined: bool,
+    /// The last completion is in the bandwidth.
+    sampled: bool,
 }
 
 /// The mean speed of a rail's lanes, as far as measured.
@@ -54,6 +56,14 @@ impl Speed {
         if small && (behind_another || self.bandwidth().is_none()) {
             return;
         }
+        if behind_another && gap == 0.0 {
+            // Both were found in one poll: the time before it was that of both.
+            if self.sampled {
+                self.bytes += len;
+            }
+            return;
+        }
+        self.sampled = false;
         if behind_another {
             if !std::mem::replace(&mut self.pipelined, true) {
                 (self.bytes, self.time) = (0.0, 0.0);
@@ -72,12 +82,13 @@ impl Speed {
                 self.latency += NEW_LATENCY * (late.max(0.0) - self.latency);
             }
             // The lane is faster than it was.
-            _ if self.pipelined => (self.bytes, self.time) = (len, alone),
+            _ if self.pipelined => (self.bytes, self.time, self.sampled) = (len, alone, true),
             _ => self.average(len, alone),
         }
     }
 
     fn average(&mut self, len: f32, time: f32) {
+        self.sampled = true;
         let kept = AVERAGED_US / (AVERAGED_US + time);
         (self.bytes, self.time) = (self.bytes * kept + len, self.time * kept + time.max(0.01));
     }
@@ -207,6 +218,18 @@ mod tests {
             (0..200).map(|at| now + 10_000 * at).map(|at| (at, link.post(at, 100_000))).collect();
         posts.iter().for_each(|&(posted, end)| speed.done(end, posted, 100_000));
         assert!(near(speed.bandwidth().unwrap(), 25.0), "{speed:?}");
+    }
+
+    #[test]
+    fn completions_of_one_poll_show_no_unlimited_bandwidth() {
+        let (mut link, mut speed, mut now) = (Link { bandwidth: 25.0, latency: 0, busy: 0.0 }, Speed::default(), 1);
+        for _ in 0..200 {
+            let ends = [link.post(now, 1 << 20), link.post(now, 1 << 20)];
+            (0..2).for_each(|_| speed.done(ends[1], now, 1 << 20));
+            now = ends[1] + 100;
+        }
+        let found = speed.bandwidth().unwrap();
+        assert!((12.0..=26.0).contains(&found), "{speed:?}");
     }
 
     #[test]
