@@ -3,8 +3,9 @@
 //! Calls can be captured in graphs, because kernels read the routing when they run. A dispatch makes one request to the
 //! proxy for each part. A combine returns one row for each token and rank, the sum of what the rank's experts have made
 //! of the token; those of a part return together by one request, too. Each call is sent by one launch and received by
-//! another. Between these no multiprocessor is occupied. Where all GPUs reach each other's memory, one launch may do both. A dispatch may have no combine, or several. Memory holds the
-//! tokens of two dispatches, so that a combine may follow the next dispatch.
+//! another. Between these no multiprocessor is occupied. Where all GPUs reach each other's memory, one launch may do
+//! both. A dispatch may have no combine, or several. Memory holds the tokens of two dispatches, so that a combine may
+//! follow the next dispatch.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -12,16 +13,16 @@ use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Kernel, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Gpu, Kernel, Shape, Stream};
 use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
-use super::{PROGRAMS, failed, far_ranks, load, with_bytes, zeroed};
+use super::{PROGRAMS, failed, far_ranks, load_apart, with_bytes, zeroed};
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
-use crate::exchange::late as late_ranks;
+use crate::exchange::{WaitLimit, late as late_ranks};
 use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
@@ -136,6 +137,8 @@ pub struct DeviceLowLatency {
     parts: u64,
     has_far: bool,
     kernels: [Kernel; KERNELS.len()],
+    failures: Failures,
+    limit: WaitLimit,
     poison: Poison,
     device: GpuDevice,
 }
@@ -288,11 +291,11 @@ impl LowLatencyMemory {
 }
 
 impl DeviceLowLatency {
-    /// Makes memory and loads the kernels. Collective.
+    /// Makes memory and loads the kernels, which wait for other ranks within `limit`. Collective.
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
-    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency> {
+    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, limit: WaitLimit) -> Result<DeviceLowLatency> {
         let ranks = device.runtime().n_pes() as usize;
         shape.check(ranks)?;
         device.runtime().team_world()?.compare(
@@ -305,7 +308,7 @@ impl DeviceLowLatency {
             ],
         )?;
         let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
-        DeviceLowLatency::within(memory, nvrtc, shape).map_err(|refused| refused.1)
+        DeviceLowLatency::within(memory, nvrtc, shape, limit).map_err(|refused| refused.1)
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
@@ -318,8 +321,9 @@ impl DeviceLowLatency {
         memory: LowLatencyMemory,
         nvrtc: &Nvrtc,
         shape: DeviceShape,
+        limit: WaitLimit,
     ) -> std::result::Result<DeviceLowLatency, Box<(LowLatencyMemory, Error)>> {
-        match DeviceLowLatency::prepare(&memory, nvrtc, shape) {
+        match DeviceLowLatency::prepare(&memory, nvrtc, shape, limit) {
             Ok(make) => Ok(make(memory)),
             Err(error) => Err(Box::new((memory, error))),
         }
@@ -330,6 +334,7 @@ impl DeviceLowLatency {
         memory: &LowLatencyMemory,
         nvrtc: &Nvrtc,
         shape: DeviceShape,
+        limit: WaitLimit,
     ) -> Result<impl FnOnce(LowLatencyMemory) -> DeviceLowLatency + use<>> {
         let &LowLatencyMemory { block, bytes: most, ref far, all_mapped, ref device } = memory;
         let (runtime, gpu) = (device.runtime(), device.gpu());
@@ -400,7 +405,7 @@ impl DeviceLowLatency {
             combine: 0,
         };
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
-        let module = load(device, nvrtc, &PROGRAMS[1])?;
+        let (module, failures) = load_apart(device, nvrtc, &PROGRAMS[1], limit)?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
         let [send_dispatch, receive_dispatch] = [send_dispatch?, receive_dispatch?];
@@ -421,6 +426,8 @@ impl DeviceLowLatency {
             parts,
             has_far: !all_mapped,
             kernels,
+            failures,
+            limit,
             poison: Poison::default(),
             device,
         })
@@ -450,9 +457,8 @@ impl DeviceLowLatency {
         let words = [&[self.parameters.at().get()], arguments].concat();
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };
         // SAFETY: the caller's promise.
-        let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
+        let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) }.map_err(failed);
         // The first kernel announces the dispatch to the others.
-        let launched = launched.map_err(failed);
         if matches!(step, Step::SendDispatch | Step::Dispatch) { launched } else { self.poison.poison_on_err(launched) }
     }
 
@@ -482,9 +488,8 @@ impl DeviceLowLatency {
         unsafe { self.launch(stream, Step::SendDispatch, blocks, &of.words()) }
     }
 
-    /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive within
-    /// `TIMEOUT_S` contributes none, and leaves an error in the device's state ([`DeviceLowLatency::check`] names the
-    /// rank).
+    /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive in time
+    /// contributes none, and leaves an error for [`DeviceLowLatency::check`].
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
@@ -651,7 +656,7 @@ impl DeviceLowLatency {
         runtime.quiet()?;
         let masked = masks_after(runtime, ranks, &self.masked()?)?;
         // What the kernels have reported of ranks that did not arrive.
-        let _ = self.device.state().check();
+        let _ = self.take_failure();
         clear_words(gpu, &self.words)?;
         let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
         for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
@@ -701,21 +706,28 @@ impl DeviceLowLatency {
         Ok(u64::from_ne_bytes(bytes))
     }
 
+    /// The first failure since the last call. Others belong to it: requests to a late rank fail, too.
+    fn take_failure(&self) -> Option<Error> {
+        let failures = || self.failures.check().err();
+        let first = failures()?;
+        while failures().is_some() {}
+        Some(failed(first))
+    }
+
     /// Returns errors since the last check, when the GPU is idle. Late ranks that were masked for that are no error.
     ///
     /// # Errors
-    /// [`Error::Round`] for late ranks; [`Error::Left`] where others go on without this rank; an error of the device's
-    /// state.
+    /// [`Error::Round`] for late ranks; [`Error::Left`] where others go on without this rank; [`Error::Device`] for
+    /// other failures.
     pub fn check(&self) -> Result<()> {
-        let state = self.device.state().check();
-        let Err(error) = state else { return Ok(()) };
+        let Some(error) = self.take_failure() else { return Ok(()) };
         let ranks = self.runtime().n_pes();
         let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {
             Ok((0..).zip(numbers(buffer, ranks)?).filter(|(_, number)| is(*number)).map(|(rank, _)| rank).collect())
         };
         let (late, left) = (those(&self.late, &|round| round != 0)?, those(&self.lost, &|lost| lost == HAS_LEFT)?);
         self.late.fill(0).map_err(failed)?;
-        let (me, seconds) = (self.runtime().my_pe(), self.runtime().settings().timeout_s as f64);
+        let (me, seconds) = (self.runtime().my_pe(), self.limit.time.as_secs_f64());
         if !left.is_empty() {
             return Err(Error::Left { me, ranks: left });
         }
@@ -728,7 +740,7 @@ impl DeviceLowLatency {
             return Err(Error::argument("the kind of a dispatch's rows, FP8 or bfloat16", "the other one", named));
         }
         if late.is_empty() {
-            return Err(failed(error));
+            return Err(error);
         }
         let masked = self.masked()?;
         match late.iter().all(|&rank| masked[rank as usize]) {

@@ -117,8 +117,8 @@ impl EpDeviceLowLatency {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = DeviceShape { most_tokens, hidden, experts, k };
-        let made = OnGpu::new(py, runtime, timeout, |device, nvrtc| {
-            let made = DeviceLowLatency::new(device, nvrtc, shape)?;
+        let made = OnGpu::new(py, runtime, timeout, |device, nvrtc, limit| {
+            let made = DeviceLowLatency::new(device, nvrtc, shape, limit)?;
             made.mask_late(mask_late)?;
             Ok(LowLatency::of(made))
         });
@@ -128,7 +128,7 @@ impl EpDeviceLowLatency {
     /// Makes memory of so many bytes for buffers whose shape is told later. Collective.
     #[staticmethod]
     fn reserved(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
-        let made = OnGpu::new(py, runtime, timeout, |device, _| {
+        let made = OnGpu::new(py, runtime, timeout, |device, _, _| {
             let memory = LowLatencyMemory::new(device, bytes)?;
             Ok(LowLatency { memory: Mutex::new(Some(memory)), buffers: OnceLock::new() })
         });
@@ -148,7 +148,7 @@ impl EpDeviceLowLatency {
                 return buffers.mask_late(true).map(|()| true);
             }
             let Some(fits) = memory.take_if(|memory| memory.fits(&shape)) else { return Ok(false) };
-            let buffers = DeviceLowLatency::within(fits, &nvrtc, shape).map_err(|refused| {
+            let buffers = DeviceLowLatency::within(fits, &nvrtc, shape, self.0.limit()).map_err(|refused| {
                 let (unused, error) = *refused;
                 *memory = Some(unused);
                 error

@@ -85,7 +85,7 @@ impl EpDeviceHighThroughput {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
-        let make = |device: &_, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
+        let make = move |device: &_, nvrtc: &_, limit| DeviceHighThroughput::new(device, nvrtc, shape, blocks, limit);
         Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, timeout, make)?, views: Mutex::default() })
     }
 
@@ -158,8 +158,9 @@ impl EpDeviceHighThroughput {
     /// Waits until all ranks have announced the dispatch: tokens from each rank, slots of each expert, and for each rank its tokens for
     /// each rank.
     fn counts(&self, py: Python<'_>, stream: usize, seconds: Option<f64>) -> PyResult<(Vec<u32>, Vec<u32>, Vec<u32>)> {
-        let usual = self.buffers.job().runtime().settings().timeout_s;
-        let limit = seconds.map_or(Ok(Duration::from_secs(2 * usual)), Duration::try_from_secs_f64);
+        // The GPU ends first, which has the same limit and knows the late ranks.
+        let usual = self.buffers.job().runtime().settings().timeout_s as f64;
+        let limit = Duration::try_from_secs_f64(2.0 * seconds.unwrap_or(usual));
         let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
         self.buffers.call(py, stream, |buffers, stream| {
             let counts = buffers.counts(stream, limit)?;
