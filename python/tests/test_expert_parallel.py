@@ -165,6 +165,18 @@ def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
                 event.synchronize()
 
 
+def test_a_hook_has_no_event_behind_it() -> None:
+    from symrail.ep import Buffer
+
+    buffer = Buffer.__new__(Buffer)
+    for call in (
+        lambda **how: buffer.low_latency_dispatch(None, None, 1, 1, **how),
+        lambda **how: buffer.low_latency_combine(None, None, None, (), **how),
+    ):
+        with pytest.raises(ArgumentError, match="async_finish"):
+            call(async_finish=True, return_recv_hook=True)
+
+
 def test_buffers_that_cannot_be_made_have_no_size() -> None:
     from symrail.ep import Buffer
     from symrail.errors import ArgumentError

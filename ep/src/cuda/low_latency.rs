@@ -6,6 +6,9 @@
 //! another. Between these no multiprocessor is occupied. Where all GPUs reach each other's memory, one launch may do
 //! both. A dispatch may have no combine, or several. Memory holds the tokens of two dispatches, so that a combine may
 //! follow the next dispatch.
+//!
+//! The calls of one object come one after the other, whatever their streams. At the first change of streams the host
+//! waits for the GPU. Captured calls do not wait for earlier ones, nor do replays; the caller orders them.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
+use super::lent::{Turns, Used};
 use super::{PROGRAMS, failed, far_ranks, load_apart, with_bytes, zeroed};
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
@@ -127,7 +131,7 @@ pub struct DeviceLowLatency {
     block: usize,
     /// Addresses and bytes of its words.
     words: [(u64, u64); 4],
-    parameters: DeviceBuffer,
+    parameters: Turns<Used>,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
     masks: DeviceBuffer,
@@ -404,7 +408,7 @@ impl DeviceLowLatency {
             fp8: 0,
             combine: 0,
         };
-        let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
+        let parameters = Turns::new(Used::new(gpu, with_bytes(gpu, &bytes(&[parameters]))?)?);
         let (module, failures) = load_apart(device, nvrtc, &PROGRAMS[1], limit)?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
@@ -445,6 +449,10 @@ impl DeviceLowLatency {
         self.device.runtime()
     }
 
+    fn parameters(&self) -> &DeviceBuffer {
+        &self.parameters.memory().buffer
+    }
+
     fn multiprocessors(&self) -> u64 {
         u64::from(self.device.gpu().multiprocessors())
     }
@@ -454,10 +462,12 @@ impl DeviceLowLatency {
     unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
         self.runtime().check_joined()?;
         self.poison.check(self.runtime().my_pe(), "low latency on GPUs")?;
-        let words = [&[self.parameters.at().get()], arguments].concat();
+        let words = [&[self.parameters().at().get()], arguments].concat();
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };
-        // SAFETY: the caller's promise.
-        let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) }.map_err(failed);
+        let launched = self.parameters.launch(stream, || {
+            // SAFETY: the caller's promise.
+            unsafe { stream.launch(&self.kernels[step as usize], shape, &words) }.map_err(failed)
+        });
         // The first kernel announces the dispatch to the others.
         if matches!(step, Step::SendDispatch | Step::Dispatch) { launched } else { self.poison.poison_on_err(launched) }
     }
@@ -620,7 +630,7 @@ impl DeviceLowLatency {
         unsafe { self.launch(stream, Step::Combine, blocks, &arguments) }
     }
 
-    /// Leaves a rank out of later launches, or includes it again.
+    /// Leaves a rank out of later launches, or includes it again, when the GPU has ended all launches so far.
     ///
     /// The caller must run a barrier before it includes a rank again. A rank for which others did not wait may still
     /// read the data of an earlier round, from memory that the next round writes.
@@ -632,8 +642,8 @@ impl DeviceLowLatency {
         if rank >= ranks {
             return Err(Error::argument("rank to mask", rank, format!("0 to {}", ranks - 1)));
         }
-        if !mask && numbers(&self.masks, ranks)?[rank as usize] != 0 && numbers(&self.lost, ranks)?[rank as usize] != 0
-        {
+        let has_lost = self.masked()?[rank as usize] && numbers(&self.lost, ranks)?[rank as usize] != 0;
+        if !mask && has_lost {
             return Err(Error::Order {
                 what: "a rank that did not come in time comes back by connect_ranks, which all ranks call",
             });
@@ -663,9 +673,9 @@ impl DeviceLowLatency {
             buffer.fill(0).map_err(failed)?;
         }
         let counts = offset_of!(Parameters, sent)..offset_of!(Parameters, mask_late);
-        self.parameters.write(counts.start, &vec![0; counts.len()]).map_err(failed)?;
+        self.parameters().write(counts.start, &vec![0; counts.len()]).map_err(failed)?;
         let rounds = offset_of!(Parameters, round)..size_of::<Parameters>();
-        self.parameters.write(rounds.start, &vec![0; rounds.len()]).map_err(failed)?;
+        self.parameters().write(rounds.start, &vec![0; rounds.len()]).map_err(failed)?;
         let masks: Vec<u8> = masked.into_iter().flat_map(|mask| u32::from(mask).to_ne_bytes()).collect();
         self.masks.write(0, &masks).map_err(failed)?;
         // No rank may write to another one before all have cleared their words.
@@ -677,14 +687,16 @@ impl DeviceLowLatency {
     /// # Errors
     /// An error of the driver.
     pub fn mask_late(&self, mask: bool) -> Result<()> {
-        self.parameters.write(offset_of!(Parameters, mask_late), &u64::from(mask).to_ne_bytes()).map_err(failed)
+        self.parameters().write(offset_of!(Parameters, mask_late), &u64::from(mask).to_ne_bytes()).map_err(failed)
     }
 
-    /// Which ranks are masked.
+    /// Which ranks are masked when the GPU has ended all launches so far.
     ///
     /// # Errors
     /// An error of the driver.
     pub fn masked(&self) -> Result<Vec<bool>> {
+        // Copies wait for no stream of the callers'.
+        self.device.gpu().synchronize().map_err(failed)?;
         Ok(numbers(&self.masks, self.runtime().n_pes())?.iter().map(|&mask| mask != 0).collect())
     }
 
@@ -714,12 +726,18 @@ impl DeviceLowLatency {
         Some(failed(first))
     }
 
-    /// Returns errors since the last check, when the GPU is idle. Late ranks that were masked for that are no error.
+    /// Returns errors since the last check, as far as the GPU has progressed; if there are any, it waits for the GPU.
+    /// Late ranks that were masked for that are no error.
     ///
     /// # Errors
     /// [`Error::Round`] for late ranks; [`Error::Left`] where others go on without this rank; [`Error::Device`] for
     /// other failures.
     pub fn check(&self) -> Result<()> {
+        if self.failures.are_none() {
+            return Ok(());
+        }
+        // The ranks are in the GPU's memory, and running launches change them.
+        self.device.gpu().synchronize().map_err(failed)?;
         let Some(error) = self.take_failure() else { return Ok(()) };
         let ranks = self.runtime().n_pes();
         let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {

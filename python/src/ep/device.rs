@@ -225,7 +225,7 @@ impl EpDeviceLowLatency {
     /// The masked ranks, after all calls so far; the GPU masks late ones itself. Raises the calls' other errors.
     fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
         self.call(py, 0, |buffers, _| {
-            // The read waits for the GPU; what it has reported of masked ranks is no error of a later call.
+            // What the GPU has reported of masked ranks is no error of a later call.
             let masked = buffers.masked()?;
             buffers.check().map(|()| masked)
         })

@@ -1,4 +1,4 @@
-"""Low latency on tensors of a GPU: kernels in the order of a stream. The host never waits."""
+"""Low latency on tensors of a GPU: kernels, one call after the other. The host waits only at the first change of streams."""
 
 from __future__ import annotations
 
