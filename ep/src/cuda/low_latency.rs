@@ -17,7 +17,7 @@ use std::time::Duration;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Gpu, Kernel, Shape, Stream};
-use symrail::rounds::Poison;
+use symrail::rounds::{Error::PeerRefused, Poison};
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
@@ -252,6 +252,8 @@ pub struct LowLatencyMemory {
     /// For each rank whether one of the two GPUs does not reach the other's memory, and whether all GPUs reach all.
     far: Vec<bool>,
     all_mapped: bool,
+    /// For each rank whether it will be masked.
+    masked: Vec<bool>,
     device: GpuDevice,
 }
 
@@ -271,12 +273,26 @@ impl LowLatencyMemory {
         let all_mapped = runtime.team_world()?.all(!far.contains(&true))?;
         let bytes = bytes(all_mapped);
         let block = runtime.align(ALIGNMENT, bytes)?;
-        let made =
-            LowLatencyMemory { block: block.expose_provenance(), bytes, far, all_mapped, device: device.clone() };
-        clear_words(device.gpu(), &[(device.address(block), bytes as u64)])?;
-        // No rank may write to another one before all have cleared their words.
-        runtime.barrier_all()?;
+        let (block, masked, device) = (block.expose_provenance(), vec![false; far.len()], device.clone());
+        let made = LowLatencyMemory { block, bytes, far, all_mapped, masked, device };
+        made.clear()?;
         Ok(made)
+    }
+
+    fn clear(&self) -> Result<()> {
+        let at = self.device.address(std::ptr::with_exposed_provenance(self.block));
+        clear_words(self.device.gpu(), &[(at, self.bytes as u64)])?;
+        // No rank may write to another one before all have cleared their words.
+        Ok(self.device.runtime().barrier_all()?)
+    }
+
+    /// As [`DeviceLowLatency::connect`], on a rank that has made no call: other ranks may have written to the memory.
+    ///
+    /// # Errors
+    /// As for [`DeviceLowLatency::connect`].
+    pub fn connect(&mut self, ranks: &[Pe]) -> Result<()> {
+        self.masked = meet(&self.device, ranks, || Ok(self.masked.clone()))?;
+        self.clear()
     }
 
     /// Frees the memory. Collective.
@@ -298,12 +314,14 @@ impl DeviceLowLatency {
     /// Makes memory and loads the kernels, which wait for other ranks within `limit`. Collective.
     ///
     /// # Errors
-    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
+    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver;
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if only other ranks have these.
     pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, limit: WaitLimit) -> Result<DeviceLowLatency> {
+        let (what, team) = ("low latency on GPUs", device.runtime().team_world()?);
         let ranks = device.runtime().n_pes() as usize;
         shape.check(ranks)?;
-        device.runtime().team_world()?.compare(
-            "low latency on GPUs",
+        team.compare(
+            what,
             &[
                 ("tokens of a rank, at most", shape.most_tokens as u64),
                 ("elements of a token", shape.hidden as u64),
@@ -312,7 +330,21 @@ impl DeviceLowLatency {
             ],
         )?;
         let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
-        DeviceLowLatency::within(memory, nvrtc, shape, limit).map_err(|refused| refused.1)
+        let made = DeviceLowLatency::within(memory, nvrtc, shape, limit);
+        // All free their memory, or none does.
+        let all = team.all(made.is_ok())?;
+        match made {
+            Ok(made) if all => Ok(made),
+            Ok(made) => {
+                made.free()?;
+                Err(PeerRefused { pe: device.runtime().my_pe(), what }.into())
+            }
+            Err(refused) => {
+                let (memory, error) = *refused;
+                memory.free()?;
+                Err(error)
+            }
+        }
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
@@ -340,7 +372,7 @@ impl DeviceLowLatency {
         shape: DeviceShape,
         limit: WaitLimit,
     ) -> Result<impl FnOnce(LowLatencyMemory) -> DeviceLowLatency + use<>> {
-        let &LowLatencyMemory { block, bytes: most, ref far, all_mapped, ref device } = memory;
+        let &LowLatencyMemory { block, bytes: most, ref far, all_mapped, ref masked, ref device } = memory;
         let (runtime, gpu) = (device.runtime(), device.gpu());
         let ranks = runtime.n_pes() as usize;
         let share = shape.check(ranks)?;
@@ -370,8 +402,8 @@ impl DeviceLowLatency {
             zeroed(gpu, 2 * shape.hidden * shape.most_tokens)?,
             zeroed(gpu, difference(ranks, parts) + 8)?,
         ];
-        let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
-        of_rows[0].write(0, &flags).map_err(failed)?;
+        of_rows[0].write(0, &flags(far)).map_err(failed)?;
+        masks.write(0, &flags(masked)).map_err(failed)?;
         let own = of_rows.each_ref().map(|buffer| buffer.at().get());
         let [far, back_numbers, places, ready, own_in, own_back, notes] = own;
         let parameters = Parameters {
@@ -661,13 +693,10 @@ impl DeviceLowLatency {
     /// A rank that does not exist; ranks that differ, on all of them; a rank that does not arrive; an error of the
     /// driver.
     pub fn connect(&self, ranks: &[Pe]) -> Result<()> {
-        let (runtime, gpu) = (self.runtime(), self.device.gpu());
-        gpu.synchronize().map_err(failed)?;
-        runtime.quiet()?;
-        let masked = masks_after(runtime, ranks, &self.masked()?)?;
+        let masked = meet(&self.device, ranks, || self.masked())?;
         // What the kernels have reported of ranks that did not arrive.
         let _ = self.take_failure();
-        clear_words(gpu, &self.words)?;
+        clear_words(self.device.gpu(), &self.words)?;
         let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
         for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
             buffer.fill(0).map_err(failed)?;
@@ -676,10 +705,9 @@ impl DeviceLowLatency {
         self.parameters().write(counts.start, &vec![0; counts.len()]).map_err(failed)?;
         let rounds = offset_of!(Parameters, round)..size_of::<Parameters>();
         self.parameters().write(rounds.start, &vec![0; rounds.len()]).map_err(failed)?;
-        let masks: Vec<u8> = masked.into_iter().flat_map(|mask| u32::from(mask).to_ne_bytes()).collect();
-        self.masks.write(0, &masks).map_err(failed)?;
+        self.masks.write(0, &flags(&masked)).map_err(failed)?;
         // No rank may write to another one before all have cleared their words.
-        Ok(runtime.barrier_all()?)
+        Ok(self.runtime().barrier_all()?)
     }
 
     /// Whether the GPU itself masks ranks that do not arrive in time, so that later rounds go on without them.
@@ -766,6 +794,19 @@ impl DeviceLowLatency {
             false => Err(late_ranks(me, "low latency on GPUs", late, seconds)),
         }
     }
+}
+
+/// The first part of a connection of `ranks`: all ranks end their launches and requests. Returns which ranks are masked
+/// afterwards; `masked` reads those that are so far.
+fn meet(device: &GpuDevice, ranks: &[Pe], masked: impl FnOnce() -> Result<Vec<bool>>) -> Result<Vec<bool>> {
+    device.gpu().synchronize().map_err(failed)?;
+    device.runtime().quiet()?;
+    masks_after(device.runtime(), ranks, &masked()?)
+}
+
+/// A 32-bit number for each rank.
+fn flags(of_ranks: &[bool]) -> Vec<u8> {
+    of_ranks.iter().flat_map(|&flag| u32::from(flag).to_ne_bytes()).collect()
 }
 
 /// Clears an object's words: their addresses and bytes. No kernel uses them meanwhile.

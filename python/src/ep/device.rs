@@ -4,6 +4,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use symrail::kernels::cuda::Stream;
+use symrail_core::lock;
 use symrail_ep::Error;
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape, LowLatencyMemory, LowLatencyTokens};
 
@@ -11,6 +12,8 @@ use super::on_gpu::{DeviceBuffers, OnGpu};
 use super::tensors::{CombineCall, DispatchCall, Of, Results, dispatch_tensors, ep_low_latency_combine_tensors};
 use crate::errors::failed_on_gpu;
 use crate::runtime::Runtime;
+
+const NO_DISPATCH: &str = "there was no low_latency_dispatch";
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -28,7 +31,16 @@ impl LowLatency {
     }
 
     fn buffers(&self) -> symrail_ep::Result<&DeviceLowLatency> {
-        self.buffers.get().ok_or(Error::Order { what: "there was no low_latency_dispatch" })
+        self.buffers.get().ok_or(Error::Order { what: NO_DISPATCH })
+    }
+
+    /// Includes masked ranks again, on ranks without a call, too.
+    fn connect(&self, ranks: &[u32]) -> symrail_ep::Result<()> {
+        match (self.buffers.get(), lock(&self.memory).as_mut()) {
+            (Some(buffers), _) => buffers.connect(ranks),
+            (None, Some(memory)) => memory.connect(ranks),
+            (None, None) => Err(Error::Order { what: NO_DISPATCH }),
+        }
     }
 }
 
@@ -142,7 +154,7 @@ impl EpDeviceLowLatency {
         let gpu = self.0.job().streams()?;
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
         self.0.call(py, 0, |made, _| {
-            let mut memory = made.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = lock(&made.memory);
             // An earlier call has failed behind this point.
             if let Some(buffers) = made.buffers.get().filter(|buffers| *buffers.shape() == shape) {
                 return buffers.mask_late(true).map(|()| true);
@@ -169,7 +181,7 @@ impl EpDeviceLowLatency {
 
     /// Includes masked ranks again. Collective over all ranks.
     fn connect(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<()> {
-        self.call(py, 0, |buffers, _| buffers.connect(&ranks))
+        self.0.meet(py, |made| made.connect(&ranks))
     }
 
     /// Raises the errors of calls that are over. Sends tokens of bfloat16, and with `receives` receives those of all

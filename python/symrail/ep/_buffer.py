@@ -525,7 +525,7 @@ class Buffer:
         Calls that were sent and not received are abandoned: hooks and handles from before raise StateError. Afterwards
         the masked ranks are those of the first rank that is not in `ranks`, which has to take part. Buffers keep their
         place, so that graphs stay valid. Raises DifferError if `ranks` differ, and TimeoutError for a rank that does not
-        make the call.
+        make the call within twice `timeout`: one that was late may wait for the others first.
         """
         if self._low_on_gpu is not None:
             self._low_on_gpu.connect(ranks)
