@@ -400,7 +400,7 @@ impl DeviceLowLatency {
             zeroed(gpu, 4 * ranks * parts)?,
             zeroed(gpu, SETS * copied * parts * shape.part(parts))?,
             zeroed(gpu, 2 * shape.hidden * shape.most_tokens)?,
-            zeroed(gpu, difference(ranks, parts) + 8)?,
+            zeroed(gpu, difference(ranks, parts) + 8 + 8 * ranks)?,
         ];
         of_rows[0].write(0, &flags(far)).map_err(failed)?;
         masks.write(0, &flags(masked)).map_err(failed)?;
@@ -818,7 +818,7 @@ fn clear_words(gpu: &Arc<Gpu>, words: &[(u64, u64)]) -> Result<()> {
     Ok(())
 }
 
-/// The offset of the note of a difference among the notes of words.
+/// The offset of the note of a difference among the notes of words; a decision for each rank follows.
 fn difference(ranks: usize, parts: usize) -> usize {
     8 * ranks * (5 * parts + 1)
 }
