@@ -500,7 +500,7 @@ class Buffer:
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Excludes a rank from low-latency calls, or includes it again; all ranks do so between the same calls.
 
-        A rank that was late returns by `connect_ranks`: StateError.
+        A rank that was late, or excluded between a call and its hook, returns by `connect_ranks`: StateError.
         """
         self._low_buffers().mask(rank_to_mask, mask)
 

@@ -98,3 +98,6 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     low.free()?;
     buffers.free()
 }
+    if me != 1 {
+        low.mask(1, true)?;
+    }
