@@ -126,7 +126,7 @@ impl<T: HostBuffers> Buffers<T> {
 }
 
 /// The exception for an error.
-fn raised(error: Error) -> PyErr {
+pub fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
