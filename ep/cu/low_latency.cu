@@ -184,7 +184,7 @@ static __device__ void take_unit(const parameters& p, symrail_u64 unit, const re
         symrail_u64 rank = of_job / p.parts, part = of_job % p.parts;
         symrail_u64 at = part_at(p, rank, round, part) + 16 + row * row_bytes(p);
         const symrail_u32* slots = (const symrail_u32*)(at + slots_at(p));
-        if (of_job < all_parts && !is_masked(p, rank) && row < rows_of_part(p, rank, round, part)) {
+        if (of_job < all_parts && takes(p, rank) && row < rows_of_part(p, rank, round, part)) {
 #pragma unroll 2
             for (symrail_u32 first = 0; first < p.k; first += 4) {
                 uint4 four = *(const uint4*)(slots + first);
@@ -230,6 +230,7 @@ static __device__ void take_units(const parameters& p, const received_tokens& to
         add_waits(p, to.waits, since, [&](symrail_u64 rank) {
             for (symrail_u64 part = threadIdx.x % 32; part < p.parts; part += 32) rows_of_part(p, rank, p.round, part);
         });
+    if (p.mask_late) decide_on_ranks(p);
     for (symrail_u64 unit = blockIdx.x; unit < p.share * blocks; unit += gridDim.x) take_unit(p, unit, to, blocks);
 }
 #define RECEIVED_ARGUMENTS                                                                                        \
@@ -561,6 +562,8 @@ static __device__ void wait_for_rows(const parameters& p, symrail_u64 rank) {
 // There are `blocks` units for each token. Any number of blocks share them. `waits`, if given, is added to as by a dispatch.
 static __device__ void add_units(const parameters& p, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
                                  symrail_u64* waits, symrail_u64 since) {
+    // One block adds a whole token, with the row of a rank or without it, where the call goes on without late ranks.
+    if (p.mask_late) blocks = 1;
     if (blockIdx.x == 0 && waits != nullptr) add_waits(p, waits, since, [&](symrail_u64 rank) { wait_for_rows(p, rank); });
     for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x) add_unit(p, unit, topk, tokens, out, blocks);
 }

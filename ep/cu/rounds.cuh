@@ -134,6 +134,8 @@ static __device__ symrail_u64& rows_of_note(const parameters& p, symrail_u64 ran
 }
 // A call that differs: NOT_HELD, or the number of the rank, counted from 1, whose rows are of the other kind.
 static __device__ symrail_u64* note_of_difference(const parameters& p) { return note_of_weights(p, p.ranks); }
+// Whether all blocks of a dispatch take the tokens of a rank: the number of the dispatch, and a bit for that below it.
+static __device__ symrail_u64* decision_on(const parameters& p, symrail_u64 rank) { return note_of_difference(p) + 1 + rank; }
 // The first block calls this before any other wait of a combine. A part without returning rows has no word.
 static __device__ void note_far_words(const parameters& p) {
     for (symrail_u64 i = threadIdx.x; p.has_far && i < p.ranks * p.parts; i += blockDim.x) {
@@ -191,13 +193,15 @@ static __device__ void differ(const parameters& p, symrail_u64 what) {
     symrail_fence_sys();
     symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, p.me, p.heap.words);
 }
+static __device__ symrail_u64* word_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
+    if (is_far(p, rank)) return note_of(p, false, rank, part);
+    return (symrail_u64*)p.heap.words + part_number(p, rank, round, part);
+}
 // Waits for a part and returns the number of its rows. A part of a later dispatch has overwritten one without rows: a
 // rank that waits for this one's rows sends no later dispatch. A rank whose rows are of the other kind contributes none.
 static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank, symrail_u64 round, symrail_u64 part) {
     if (rank == p.me && p.own_words != OF_PARTS) return *(const symrail_u64*)part_at(p, rank, round, part);
-    symrail_u64* word = (symrail_u64*)p.heap.words + part_number(p, rank, round, part);
-    if (is_far(p, rank)) word = note_of(p, false, rank, part);
-    symrail_u64 now = word_from(p, word, round << COUNT_BITS, round, rank);
+    symrail_u64 now = word_from(p, word_of_part(p, rank, round, part), round << COUNT_BITS, round, rank);
     if (now >> COUNT_BITS != round) return 0;
     if ((now >> FP8_BIT & 1) != p.fp8) {
         differ(p, 1 + rank);
@@ -205,6 +209,34 @@ static __device__ symrail_u64 rows_of_part(const parameters& p, symrail_u64 rank
     }
     symrail_u64 count = now & ((1ull << FP8_BIT) - 1);
     return count < part_rows(p) ? count : part_rows(p);
+}
+
+// Where late ranks are masked, the call goes on without them. So its blocks must agree on a rank whose parts arrive when
+// its time is over, or of which only some have arrived: they number the rows of all ranks. A block waits for all parts of
+// all ranks, and the first block that has done so for a rank decides on it.
+static __device__ void decide_on_ranks(const parameters& p) {
+    symrail_u64 round = p.round;
+    auto decide = [&](symrail_u64 rank, bool takes) {
+        symrail_u64 old = symrail_ld_acquire(decision_on(p, rank));
+        if (old >> 1 != round) atomicCAS(decision_on(p, rank), old, round << 1 | takes);
+    };
+    for (symrail_u64 i = threadIdx.x; i < p.ranks * p.parts; i += blockDim.x) {
+        symrail_u64 rank = i / p.parts, part = i % p.parts;
+        if (symrail_ld_acquire(decision_on(p, rank)) >> 1 == round) continue;
+        bool come = !is_masked(p, rank) &&
+                    ((rank == p.me && p.own_words != OF_PARTS) ||
+                     word_from(p, word_of_part(p, rank, round, part), round << COUNT_BITS, round, rank) != 0);
+        if (!come) decide(rank, false);
+    }
+    // The fence lets other blocks see the parts that this block has seen.
+    symrail_fence_sys();
+    __syncthreads();
+    for (symrail_u64 rank = threadIdx.x; rank < p.ranks; rank += blockDim.x) decide(rank, true);
+    symrail_fence_sys();
+    __syncthreads();
+}
+static __device__ bool takes(const parameters& p, symrail_u64 rank) {
+    return p.mask_late ? *(const volatile symrail_u64*)decision_on(p, rank) & 1 : !is_masked(p, rank);
 }
 
 // Notifies a rank that was late, and is masked for that, once: this rank goes on without it.

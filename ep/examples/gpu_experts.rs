@@ -9,7 +9,7 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyTokens};
-use symrail_ep::{Element, fp8};
+use symrail_ep::{Element, WaitLimit, fp8};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -161,8 +161,11 @@ fn check(
 ) -> Result<(), Failure> {
     let (gpu, ranks, me) = (device.gpu(), rt.n_pes() as usize, u64::from(rt.my_pe()));
     let (share, room, bytes) = (shape.experts / ranks, ranks * shape.most_tokens, 2 * shape.hidden);
-    let (buffers, memory, stream) =
-        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, (&shape, kind), ranks)?, Stream::new(gpu)?);
+    let (buffers, memory, stream) = (
+        DeviceLowLatency::new(device, nvrtc, shape, WaitLimit::of(rt))?,
+        Memory::new(gpu, (&shape, kind), ranks)?,
+        Stream::new(gpu)?,
+    );
     // The memory is symmetric, because the proxy puts from it.
     let block = rt.align(128, share * room * bytes)?;
     let (made_at, found) = (device.address(block), memory.found());
@@ -353,8 +356,11 @@ fn time(
 ) -> Result<(), Failure> {
     const ROUNDS: u32 = 500;
     let (gpu, ranks) = (device.gpu(), rt.n_pes() as usize);
-    let (buffers, memory, stream) =
-        (DeviceLowLatency::new(device, nvrtc, shape)?, Memory::new(gpu, (&shape, kind), ranks)?, Stream::new(gpu)?);
+    let (buffers, memory, stream) = (
+        DeviceLowLatency::new(device, nvrtc, shape, WaitLimit::of(rt))?,
+        Memory::new(gpu, (&shape, kind), ranks)?,
+        Stream::new(gpu)?,
+    );
     let mut input = Input::new(&shape, 1, 1);
     let step = shape.experts / shape.k;
     let slot = |at: usize| ((at / shape.k * 37 + at % shape.k * step) % shape.experts) as i64;

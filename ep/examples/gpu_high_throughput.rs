@@ -12,7 +12,7 @@ use symrail_ep::cuda::{
     DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived, HighThroughputShape,
 };
 use symrail_ep::plan::hosts::Hosts;
-use symrail_ep::{Element, Error, Layout, TopK};
+use symrail_ep::{Element, Error, Layout, TopK, WaitLimit};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -115,7 +115,7 @@ impl Case<'_> {
     }
 
     fn check(&self, nvrtc: &Nvrtc) -> Result<(), Failure> {
-        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, BLOCKS)?;
+        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, BLOCKS, WaitLimit::of(self.rt))?;
         let stream = Stream::new(self.device.gpu())?;
         let mut routes = buffers.routes(&stream)?;
         for call in 0..6 {
@@ -130,7 +130,7 @@ impl Case<'_> {
 
     /// No GPU has enough blocks for the copies of these buffers: a dispatch is announced, and the next launch fails.
     fn fails_in_its_midst(&self, nvrtc: &Nvrtc) -> Result<(), Failure> {
-        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, u32::MAX)?;
+        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, u32::MAX, WaitLimit::of(self.rt))?;
         let stream = Stream::new(self.device.gpu())?;
         let mut routes = buffers.routes(&stream)?;
         let (topk, x) = (self.with(&vec![0xff; 8 * self.shape.k])?, self.buffer(16)?);
@@ -329,7 +329,7 @@ impl Case<'_> {
         const CALLS: u32 = 20;
         let HighThroughputShape { most_tokens, row, experts, k, scales, .. } = self.shape;
         let (gpu, ranks, me) = (self.device.gpu(), self.rt.n_pes() as usize, self.rt.my_pe() as usize);
-        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, BLOCKS)?;
+        let buffers = DeviceHighThroughput::new(self.device, nvrtc, self.shape, BLOCKS, WaitLimit::of(self.rt))?;
         let stream = Stream::new(gpu)?;
         let mut routes = buffers.routes(&stream)?;
         let slot = |at: usize| (mix([me as u64, (at / k) as u64, 5, 5]) as usize + at % k * (experts / k)) % experts;

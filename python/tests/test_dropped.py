@@ -19,7 +19,7 @@ def test_dropped_objects_give_their_memory_back(pes: int, laps: int, way: str) -
     assert run("dropped.py", str(laps), pes=pes, options=WAYS[way]).count("is well") == pes
 
 
-@pytest.mark.parametrize("what", ["rows", "slots", "destroy", "buffer", "group", "plan", "grid", "transpose"])
+@pytest.mark.parametrize("what", ["rows", "slots", "destroy", "connect", "buffer", "group", "plan", "grid", "transpose"])
 def test_a_late_pe_is_named_within_the_callers_time(what: str) -> None:
     """Joined by a unique id: `symrail run` would end the others. SYMRAIL_TIMEOUT_S is far beyond the caller's limit."""
     uid, program = symrail.get_unique_id().hex(), str(PROGRAMS / "late_remake.py")

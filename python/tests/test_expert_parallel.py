@@ -165,6 +165,18 @@ def test_events_of_low_latency_on_a_gpu_raise_what_went_wrong() -> None:
                 event.synchronize()
 
 
+def test_a_hook_has_no_event_behind_it() -> None:
+    from symrail.ep import Buffer
+
+    buffer = Buffer.__new__(Buffer)
+    for call in (
+        lambda **how: buffer.low_latency_dispatch(None, None, 1, 1, **how),
+        lambda **how: buffer.low_latency_combine(None, None, None, (), **how),
+    ):
+        with pytest.raises(ArgumentError, match="async_finish"):
+            call(async_finish=True, return_recv_hook=True)
+
+
 def test_buffers_that_cannot_be_made_have_no_size() -> None:
     from symrail.ep import Buffer
     from symrail.errors import ArgumentError
@@ -344,13 +356,17 @@ def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch
     refused("before the dispatch was received", combine, first)
     hook()
     refused("a second call", hook)
-    receive = combine(first, receives=False)
+    received, receive = hook, combine(first, receives=False)
     refused("hook of the last one was not called", combine, first)
     # The next dispatch may be sent and received meanwhile; the tokens of both are there.
     *_, second, hook = sent()
+    # An earlier call's hook does not receive a later call.
+    refused("a second call", received)
     receive()
     refused("a second call", receive)
-    combine(first)
+    later = combine(first, receives=False)
+    refused("a second call", receive)
+    later()
     hook()
     combine(first)
     combine(second)

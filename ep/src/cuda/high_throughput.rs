@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Kernel, Shape, Stream};
 use symrail::rounds::Poison;
 use symrail_core::layout::bytes;
 use symrail_core::wait::{Backoff, Pause};
@@ -31,9 +31,10 @@ use super::lent::{Used, in_turn};
 use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
 use super::shape::HighThroughputShape;
-use super::{PROGRAMS, failed, load, with_bytes, zeroed};
+use super::{PROGRAMS, failed, load_apart, with_bytes, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::exchange::WaitLimit;
 
 /// The usual number of blocks of a kernel that copies or adds. Each block occupies a multiprocessor.
 pub const USUAL_BLOCKS: u32 = 24;
@@ -128,6 +129,7 @@ pub struct DeviceHighThroughput {
     _tables: [DeviceBuffer; 2],
     kernels: Vec<Kernel>,
     calls: Calls,
+    failures: Failures,
     poison: Poison,
     device: GpuDevice,
 }
@@ -166,12 +168,18 @@ const KERNELS: [&str; 13] = [
 ];
 
 impl DeviceHighThroughput {
-    /// Makes memory and loads the kernels, whose copies and sums take `blocks` multiprocessors ([`USUAL_BLOCKS`]).
-    /// Collective.
+    /// Makes memory and loads the kernels, whose copies and sums take `blocks` multiprocessors ([`USUAL_BLOCKS`]), and
+    /// which wait for other ranks within `limit`. Collective.
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
-    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: HighThroughputShape, blocks: u32) -> Result<Self> {
+    pub fn new(
+        device: &GpuDevice,
+        nvrtc: &Nvrtc,
+        shape: HighThroughputShape,
+        blocks: u32,
+        limit: WaitLimit,
+    ) -> Result<Self> {
         let (rt, gpu) = (device.runtime(), device.gpu());
         let (ranks, me) = (rt.n_pes() as usize, rt.my_pe() as usize);
         shape.check(ranks)?;
@@ -206,7 +214,7 @@ impl DeviceHighThroughput {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
         }
-        let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), experts / ranks, rt.settings().timeout_s)?;
+        let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), experts / ranks, limit)?;
         let terms = hosts.terms(me);
         let progress = Used::new(gpu, zeroed(gpu, size_of::<Progress>())?)?;
         let tables = [with_bytes(gpu, &bytes(&hosts.homes(ranks)))?, with_bytes(gpu, &bytes(&terms))?];
@@ -230,7 +238,7 @@ impl DeviceHighThroughput {
             n_terms: terms.len() as u64,
         };
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
-        let module = load(device, nvrtc, &PROGRAMS[0])?;
+        let (module, failures) = load_apart(device, nvrtc, &PROGRAMS[0], limit)?;
         let kernels = KERNELS.iter().map(|name| module.kernel(name).map_err(failed)).collect::<Result<Vec<_>>>()?;
         // No rank may write to another one before all have cleared their words.
         rt.barrier_all()?;
@@ -250,6 +258,7 @@ impl DeviceHighThroughput {
             _tables: tables,
             kernels,
             calls: Calls::default(),
+            failures,
             poison: Poison::default(),
         })
     }
@@ -619,7 +628,7 @@ impl DeviceHighThroughput {
     }
 
     /// Returns the first error since the last check, when the GPU is idle. A refused call has sent nothing, and the
-    /// next one may succeed. After [`Error::Round`] and errors of the device's state the buffers are unusable. Every
+    /// next one may succeed. After [`Error::Round`] and [`Error::Device`] the buffers are unusable. Every
     /// call but [`DeviceHighThroughput::receive`] begins with the same check, as far as the GPU has progressed, and
     /// does nothing if it fails.
     ///
@@ -630,7 +639,7 @@ impl DeviceHighThroughput {
     /// failed launch of an announced call, came before.
     pub fn check(&self) -> Result<()> {
         self.must_go_on()?;
-        self.poison.poison_on_err(self.device.state().check().map_err(failed))
+        self.poison.poison_on_err(self.failures.check().map_err(failed))
     }
 
     /// Refuses a call after an error of an earlier one, which the GPU may still be executing.
@@ -639,8 +648,8 @@ impl DeviceHighThroughput {
         let HighThroughputShape { k, experts, row, .. } = self.shape;
         let taken = self.record.take(&Meaning { k, experts, row });
         if matches!(taken, Err(Error::Round(_))) {
-            // The device's state records that wait, too, but not the ranks that it waited for.
-            let _ = self.device.state().check();
+            // The wait is among the failures, too, but not the ranks that it waited for.
+            let _ = self.failures.check();
             return self.poison.poison_on_err(taken);
         }
         taken

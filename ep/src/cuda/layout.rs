@@ -103,7 +103,7 @@ pub mod low_latency {
                 own_back: u64,
                 /// The last values of the words of far ranks' parts, and the number of rows that each part to a rank
                 /// returns, both for two dispatches; the last values of the words of far ranks' returning parts and of
-                /// their weights; a call that differs.
+                /// their weights; a call that differs; and for each rank whether a dispatch takes its tokens.
                 notes: u64,
                 /// The last dispatch that was sent, and the last one that was received; the last combine that was sent,
                 /// the last one that has ended, and the dispatch of the former, 0 if it was refused. They lie here so

@@ -1,15 +1,15 @@
 //! Pools of memory for launches on streams, with reuse of returned memory.
 //!
 //! An event follows all launches that use the memory, and each use waits for the previous one, whatever the streams.
-//! Memory that is never lent is used in the same way ([`in_turn`]).
-//! Streams are not compared: the driver reuses the handle of a destroyed stream, and the handles of default streams
-//! mean a different stream in each thread. A graph may use captured memory at any time. So the pool keeps that memory
-//! as long as the pool or anything lent from it exists.
+//! Memory that is never lent is used in the same way ([`in_turn`]; [`Turns`], for short calls).
+//! A graph may use captured memory at any time. So the pool keeps that memory as long as the pool or anything lent from
+//! it exists.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, Stream};
+use symrail_core::lock;
 
 use super::failed;
 use crate::error::Result;
@@ -24,17 +24,23 @@ pub(super) trait Memory {
     fn follow(&self, stream: &Self::Stream) -> Result<()>;
     /// Records the event behind the launches so far.
     fn mark(&self, stream: &Self::Stream) -> Result<()>;
+    /// A stream's number. Handles are not compared: the driver reuses that of a destroyed stream, and those of default
+    /// streams mean a different stream in each thread.
+    fn number(stream: &Self::Stream) -> Result<u64>;
+    /// Waits on the host until the GPU is idle.
+    fn settle(&self) -> Result<()>;
 }
 
 /// Memory of the GPU, and an event behind its last use.
 pub(super) struct Used {
     pub buffer: DeviceBuffer,
     event: Event,
+    gpu: Arc<Gpu>,
 }
 
 impl Used {
     pub fn new(gpu: &Arc<Gpu>, buffer: DeviceBuffer) -> Result<Used> {
-        Ok(Used { buffer, event: Event::new(gpu).map_err(failed)? })
+        Ok(Used { buffer, event: Event::new(gpu).map_err(failed)?, gpu: Arc::clone(gpu) })
     }
 }
 
@@ -51,6 +57,14 @@ impl Memory for Used {
 
     fn mark(&self, stream: &Stream) -> Result<()> {
         self.event.record(stream).map_err(failed)
+    }
+
+    fn number(stream: &Stream) -> Result<u64> {
+        stream.number().map_err(failed)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.gpu.synchronize().map_err(failed)
     }
 }
 
@@ -81,6 +95,59 @@ pub(super) fn in_turn<M: Memory>(memory: &M, stream: &M::Stream, launch: impl Fn
     let launched = launch();
     // The event is recorded even if a launch has failed, because earlier launches run.
     launched.and(memory.mark(stream))
+}
+
+/// Memory that one call after the other uses, most often all on one stream. An event costs as much as a short launch, so
+/// there are events only from the first change of streams on, for which the host waits.
+pub(super) struct Turns<M> {
+    memory: M,
+    last: Mutex<Last>,
+}
+
+/// The stream of the last use, and whether the event is behind that.
+#[derive(Default)]
+struct Last {
+    stream: Option<u64>,
+    is_marked: bool,
+}
+
+impl<M: Memory> Turns<M> {
+    pub fn new(memory: M) -> Turns<M> {
+        Turns { memory, last: Mutex::default() }
+    }
+
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Launches work behind the earlier work that uses the memory, captured work excepted.
+    pub fn launch(&self, stream: &M::Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut last = lock(&self.last);
+        if M::is_captured(stream)? {
+            return launch();
+        }
+        let number = M::number(stream)?;
+        let is_same = last.stream == Some(number);
+        if is_same && !last.is_marked {
+            return launch();
+        }
+        let has_changed = last.stream.is_some() && !is_same;
+        match (has_changed, last.is_marked) {
+            (true, true) => self.memory.follow(stream)?,
+            (true, false) => self.memory.settle()?,
+            (false, _) => {}
+        }
+        let marks = has_changed || last.is_marked;
+        *last = Last { stream: Some(number), is_marked: false };
+        let launched = launch();
+        if !marks {
+            return launched;
+        }
+        // The event is recorded even if a launch has failed, because earlier launches run.
+        let marked = self.memory.mark(stream);
+        last.is_marked = marked.is_ok();
+        launched.and(marked)
+    }
 }
 
 impl<M: Memory> Pool<M> {
@@ -182,6 +249,15 @@ mod tests {
             self.note("mark", on);
             if on.marks { Ok(()) } else { Err(Error::Order { what: "no mark" }) }
         }
+
+        fn number(on: &Queue) -> Result<u64> {
+            Ok(on.name.as_bytes()[0].into())
+        }
+
+        fn settle(&self) -> Result<()> {
+            self.1.borrow_mut().push("settle".into());
+            Ok(())
+        }
     }
 
     impl Drop for Piece {
@@ -241,6 +317,36 @@ mod tests {
         in_turn(&piece, &Queue { captures: true, ..A }, || launch(&log)).unwrap();
         let wanted = "follow 1 on a, launch, mark 1 on a, follow 1 on b, launch, mark 1 on b, launch";
         assert_eq!(log.borrow().join(", "), wanted);
+    }
+
+    #[test]
+    fn short_calls_cost_no_event_before_the_first_change_of_streams() {
+        let log = Log::default();
+        let turns = Turns::new(Piece(1, Rc::clone(&log)));
+        let captures = Queue { captures: true, ..B };
+        let told = |on: &Queue| {
+            log.borrow_mut().clear();
+            let launched = turns.launch(on, || launch(&log));
+            (launched.is_ok(), log.borrow().join(", "))
+        };
+        let well = |what: &str| (true, what.to_owned());
+        assert_eq!(told(&captures), well("launch"));
+        assert_eq!(told(&A), well("launch"));
+        assert_eq!(told(&A), well("launch"));
+        // A capturing stream waits for nothing, and nothing waits for it.
+        assert_eq!(told(&captures), well("launch"));
+        assert_eq!(told(&A), well("launch"));
+        assert_eq!(told(&B), well("settle, launch, mark 1 on b"));
+        assert_eq!(told(&B), well("launch, mark 1 on b"));
+        assert_eq!(told(&Queue { captures: true, ..A }), well("launch"));
+        assert_eq!(told(&A), well("follow 1 on a, launch, mark 1 on a"));
+        // Without an event behind the last call the host waits for it.
+        let fails = Queue { marks: false, ..B };
+        assert_eq!(told(&fails), (false, "follow 1 on b, launch, mark 1 on b".to_owned()));
+        assert_eq!(told(&A), well("settle, launch, mark 1 on a"));
+        let fails = turns.launch(&B, || Err(Error::Order { what: "no launch" }));
+        assert!(matches!(fails, Err(Error::Order { what: "no launch" })));
+        assert_eq!(told(&A), well("follow 1 on a, launch, mark 1 on a"));
     }
 
     #[test]

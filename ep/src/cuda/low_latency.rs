@@ -3,8 +3,12 @@
 //! Calls can be captured in graphs, because kernels read the routing when they run. A dispatch makes one request to the
 //! proxy for each part. A combine returns one row for each token and rank, the sum of what the rank's experts have made
 //! of the token; those of a part return together by one request, too. Each call is sent by one launch and received by
-//! another. Between these no multiprocessor is occupied. Where all GPUs reach each other's memory, one launch may do both. A dispatch may have no combine, or several. Memory holds the
-//! tokens of two dispatches, so that a combine may follow the next dispatch.
+//! another. Between these no multiprocessor is occupied. Where all GPUs reach each other's memory, one launch may do
+//! both. A dispatch may have no combine, or several. Memory holds the tokens of two dispatches, so that a combine may
+//! follow the next dispatch.
+//!
+//! The calls of one object come one after the other, whatever their streams. At the first change of streams the host
+//! waits for the GPU. Captured calls do not wait for earlier ones, nor do replays; the caller orders them.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -12,16 +16,17 @@ use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Kernel, Shape, Stream};
-use symrail::rounds::Poison;
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Gpu, Kernel, Shape, Stream};
+use symrail::rounds::{Error::PeerRefused, Poison};
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
-use super::{PROGRAMS, failed, far_ranks, load, with_bytes, zeroed};
+use super::lent::{Turns, Used};
+use super::{PROGRAMS, failed, far_ranks, load_apart, with_bytes, zeroed};
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
-use crate::exchange::late as late_ranks;
+use crate::exchange::{WaitLimit, late as late_ranks};
 use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
@@ -126,7 +131,7 @@ pub struct DeviceLowLatency {
     block: usize,
     /// Addresses and bytes of its words.
     words: [(u64, u64); 4],
-    parameters: DeviceBuffer,
+    parameters: Turns<Used>,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
     masks: DeviceBuffer,
@@ -136,6 +141,8 @@ pub struct DeviceLowLatency {
     parts: u64,
     has_far: bool,
     kernels: [Kernel; KERNELS.len()],
+    failures: Failures,
+    limit: WaitLimit,
     poison: Poison,
     device: GpuDevice,
 }
@@ -245,6 +252,8 @@ pub struct LowLatencyMemory {
     /// For each rank whether one of the two GPUs does not reach the other's memory, and whether all GPUs reach all.
     far: Vec<bool>,
     all_mapped: bool,
+    /// For each rank whether it will be masked.
+    masked: Vec<bool>,
     device: GpuDevice,
 }
 
@@ -264,12 +273,26 @@ impl LowLatencyMemory {
         let all_mapped = runtime.team_world()?.all(!far.contains(&true))?;
         let bytes = bytes(all_mapped);
         let block = runtime.align(ALIGNMENT, bytes)?;
-        let made =
-            LowLatencyMemory { block: block.expose_provenance(), bytes, far, all_mapped, device: device.clone() };
-        clear_words(device.gpu(), &[(device.address(block), bytes as u64)])?;
-        // No rank may write to another one before all have cleared their words.
-        runtime.barrier_all()?;
+        let (block, masked, device) = (block.expose_provenance(), vec![false; far.len()], device.clone());
+        let made = LowLatencyMemory { block, bytes, far, all_mapped, masked, device };
+        made.clear()?;
         Ok(made)
+    }
+
+    fn clear(&self) -> Result<()> {
+        let at = self.device.address(std::ptr::with_exposed_provenance(self.block));
+        clear_words(self.device.gpu(), &[(at, self.bytes as u64)])?;
+        // No rank may write to another one before all have cleared their words.
+        Ok(self.device.runtime().barrier_all()?)
+    }
+
+    /// As [`DeviceLowLatency::connect`], on a rank that has made no call: other ranks may have written to the memory.
+    ///
+    /// # Errors
+    /// As for [`DeviceLowLatency::connect`].
+    pub fn connect(&mut self, ranks: &[Pe]) -> Result<()> {
+        self.masked = meet(&self.device, ranks, || Ok(self.masked.clone()))?;
+        self.clear()
     }
 
     /// Frees the memory. Collective.
@@ -288,15 +311,17 @@ impl LowLatencyMemory {
 }
 
 impl DeviceLowLatency {
-    /// Makes memory and loads the kernels. Collective.
+    /// Makes memory and loads the kernels, which wait for other ranks within `limit`. Collective.
     ///
     /// # Errors
-    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
-    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape) -> Result<DeviceLowLatency> {
+    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver;
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if only other ranks have these.
+    pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, limit: WaitLimit) -> Result<DeviceLowLatency> {
+        let (what, team) = ("low latency on GPUs", device.runtime().team_world()?);
         let ranks = device.runtime().n_pes() as usize;
         shape.check(ranks)?;
-        device.runtime().team_world()?.compare(
-            "low latency on GPUs",
+        team.compare(
+            what,
             &[
                 ("tokens of a rank, at most", shape.most_tokens as u64),
                 ("elements of a token", shape.hidden as u64),
@@ -305,7 +330,21 @@ impl DeviceLowLatency {
             ],
         )?;
         let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
-        DeviceLowLatency::within(memory, nvrtc, shape).map_err(|refused| refused.1)
+        let made = DeviceLowLatency::within(memory, nvrtc, shape, limit);
+        // All free their memory, or none does.
+        let all = team.all(made.is_ok())?;
+        match made {
+            Ok(made) if all => Ok(made),
+            Ok(made) => {
+                made.free()?;
+                Err(PeerRefused { pe: device.runtime().my_pe(), what }.into())
+            }
+            Err(refused) => {
+                let (memory, error) = *refused;
+                memory.free()?;
+                Err(error)
+            }
+        }
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
@@ -318,8 +357,9 @@ impl DeviceLowLatency {
         memory: LowLatencyMemory,
         nvrtc: &Nvrtc,
         shape: DeviceShape,
+        limit: WaitLimit,
     ) -> std::result::Result<DeviceLowLatency, Box<(LowLatencyMemory, Error)>> {
-        match DeviceLowLatency::prepare(&memory, nvrtc, shape) {
+        match DeviceLowLatency::prepare(&memory, nvrtc, shape, limit) {
             Ok(make) => Ok(make(memory)),
             Err(error) => Err(Box::new((memory, error))),
         }
@@ -330,8 +370,9 @@ impl DeviceLowLatency {
         memory: &LowLatencyMemory,
         nvrtc: &Nvrtc,
         shape: DeviceShape,
+        limit: WaitLimit,
     ) -> Result<impl FnOnce(LowLatencyMemory) -> DeviceLowLatency + use<>> {
-        let &LowLatencyMemory { block, bytes: most, ref far, all_mapped, ref device } = memory;
+        let &LowLatencyMemory { block, bytes: most, ref far, all_mapped, ref masked, ref device } = memory;
         let (runtime, gpu) = (device.runtime(), device.gpu());
         let ranks = runtime.n_pes() as usize;
         let share = shape.check(ranks)?;
@@ -359,10 +400,10 @@ impl DeviceLowLatency {
             zeroed(gpu, 4 * ranks * parts)?,
             zeroed(gpu, SETS * copied * parts * shape.part(parts))?,
             zeroed(gpu, 2 * shape.hidden * shape.most_tokens)?,
-            zeroed(gpu, difference(ranks, parts) + 8)?,
+            zeroed(gpu, difference(ranks, parts) + 8 + 8 * ranks)?,
         ];
-        let flags: Vec<u8> = far.iter().flat_map(|&far| u32::from(far).to_ne_bytes()).collect();
-        of_rows[0].write(0, &flags).map_err(failed)?;
+        of_rows[0].write(0, &flags(far)).map_err(failed)?;
+        masks.write(0, &flags(masked)).map_err(failed)?;
         let own = of_rows.each_ref().map(|buffer| buffer.at().get());
         let [far, back_numbers, places, ready, own_in, own_back, notes] = own;
         let parameters = Parameters {
@@ -399,8 +440,8 @@ impl DeviceLowLatency {
             fp8: 0,
             combine: 0,
         };
-        let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
-        let module = load(device, nvrtc, &PROGRAMS[1])?;
+        let parameters = Turns::new(Used::new(gpu, with_bytes(gpu, &bytes(&[parameters]))?)?);
+        let (module, failures) = load_apart(device, nvrtc, &PROGRAMS[1], limit)?;
         let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
             KERNELS.map(|name| module.kernel(name).map_err(failed));
         let [send_dispatch, receive_dispatch] = [send_dispatch?, receive_dispatch?];
@@ -421,6 +462,8 @@ impl DeviceLowLatency {
             parts,
             has_far: !all_mapped,
             kernels,
+            failures,
+            limit,
             poison: Poison::default(),
             device,
         })
@@ -438,6 +481,10 @@ impl DeviceLowLatency {
         self.device.runtime()
     }
 
+    fn parameters(&self) -> &DeviceBuffer {
+        &self.parameters.memory().buffer
+    }
+
     fn multiprocessors(&self) -> u64 {
         u64::from(self.device.gpu().multiprocessors())
     }
@@ -447,12 +494,13 @@ impl DeviceLowLatency {
     unsafe fn launch(&self, stream: &Stream, step: Step, blocks: u64, arguments: &[u64]) -> Result<()> {
         self.runtime().check_joined()?;
         self.poison.check(self.runtime().my_pe(), "low latency on GPUs")?;
-        let words = [&[self.parameters.at().get()], arguments].concat();
+        let words = [&[self.parameters().at().get()], arguments].concat();
         let shape = Shape { blocks: blocks as u32, threads: step.threads() };
-        // SAFETY: the caller's promise.
-        let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
+        let launched = self.parameters.launch(stream, || {
+            // SAFETY: the caller's promise.
+            unsafe { stream.launch(&self.kernels[step as usize], shape, &words) }.map_err(failed)
+        });
         // The first kernel announces the dispatch to the others.
-        let launched = launched.map_err(failed);
         if matches!(step, Step::SendDispatch | Step::Dispatch) { launched } else { self.poison.poison_on_err(launched) }
     }
 
@@ -482,9 +530,8 @@ impl DeviceLowLatency {
         unsafe { self.launch(stream, Step::SendDispatch, blocks, &of.words()) }
     }
 
-    /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive within
-    /// `TIMEOUT_S` contributes none, and leaves an error in the device's state ([`DeviceLowLatency::check`] names the
-    /// rank).
+    /// Waits on the GPU for the tokens of all ranks, and stores them at `to`. A rank that does not arrive in time
+    /// contributes none, and leaves an error for [`DeviceLowLatency::check`].
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
@@ -615,7 +662,7 @@ impl DeviceLowLatency {
         unsafe { self.launch(stream, Step::Combine, blocks, &arguments) }
     }
 
-    /// Leaves a rank out of later launches, or includes it again.
+    /// Leaves a rank out of later launches, or includes it again, when the GPU has ended all launches so far.
     ///
     /// The caller must run a barrier before it includes a rank again. A rank for which others did not wait may still
     /// read the data of an earlier round, from memory that the next round writes.
@@ -627,8 +674,8 @@ impl DeviceLowLatency {
         if rank >= ranks {
             return Err(Error::argument("rank to mask", rank, format!("0 to {}", ranks - 1)));
         }
-        if !mask && numbers(&self.masks, ranks)?[rank as usize] != 0 && numbers(&self.lost, ranks)?[rank as usize] != 0
-        {
+        let has_lost = self.masked()?[rank as usize] && numbers(&self.lost, ranks)?[rank as usize] != 0;
+        if !mask && has_lost {
             return Err(Error::Order {
                 what: "a rank that did not come in time comes back by connect_ranks, which all ranks call",
             });
@@ -646,25 +693,21 @@ impl DeviceLowLatency {
     /// A rank that does not exist; ranks that differ, on all of them; a rank that does not arrive; an error of the
     /// driver.
     pub fn connect(&self, ranks: &[Pe]) -> Result<()> {
-        let (runtime, gpu) = (self.runtime(), self.device.gpu());
-        gpu.synchronize().map_err(failed)?;
-        runtime.quiet()?;
-        let masked = masks_after(runtime, ranks, &self.masked()?)?;
+        let masked = meet(&self.device, ranks, || self.masked())?;
         // What the kernels have reported of ranks that did not arrive.
-        let _ = self.device.state().check();
-        clear_words(gpu, &self.words)?;
+        let _ = self.take_failure();
+        clear_words(self.device.gpu(), &self.words)?;
         let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
         for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
             buffer.fill(0).map_err(failed)?;
         }
         let counts = offset_of!(Parameters, sent)..offset_of!(Parameters, mask_late);
-        self.parameters.write(counts.start, &vec![0; counts.len()]).map_err(failed)?;
+        self.parameters().write(counts.start, &vec![0; counts.len()]).map_err(failed)?;
         let rounds = offset_of!(Parameters, round)..size_of::<Parameters>();
-        self.parameters.write(rounds.start, &vec![0; rounds.len()]).map_err(failed)?;
-        let masks: Vec<u8> = masked.into_iter().flat_map(|mask| u32::from(mask).to_ne_bytes()).collect();
-        self.masks.write(0, &masks).map_err(failed)?;
+        self.parameters().write(rounds.start, &vec![0; rounds.len()]).map_err(failed)?;
+        self.masks.write(0, &flags(&masked)).map_err(failed)?;
         // No rank may write to another one before all have cleared their words.
-        Ok(runtime.barrier_all()?)
+        Ok(self.runtime().barrier_all()?)
     }
 
     /// Whether the GPU itself masks ranks that do not arrive in time, so that later rounds go on without them.
@@ -672,14 +715,16 @@ impl DeviceLowLatency {
     /// # Errors
     /// An error of the driver.
     pub fn mask_late(&self, mask: bool) -> Result<()> {
-        self.parameters.write(offset_of!(Parameters, mask_late), &u64::from(mask).to_ne_bytes()).map_err(failed)
+        self.parameters().write(offset_of!(Parameters, mask_late), &u64::from(mask).to_ne_bytes()).map_err(failed)
     }
 
-    /// Which ranks are masked.
+    /// Which ranks are masked when the GPU has ended all launches so far.
     ///
     /// # Errors
     /// An error of the driver.
     pub fn masked(&self) -> Result<Vec<bool>> {
+        // Copies wait for no stream of the callers'.
+        self.device.gpu().synchronize().map_err(failed)?;
         Ok(numbers(&self.masks, self.runtime().n_pes())?.iter().map(|&mask| mask != 0).collect())
     }
 
@@ -701,21 +746,34 @@ impl DeviceLowLatency {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Returns errors since the last check, when the GPU is idle. Late ranks that were masked for that are no error.
+    /// The first failure since the last call. Others belong to it: requests to a late rank fail, too.
+    fn take_failure(&self) -> Option<Error> {
+        let failures = || self.failures.check().err();
+        let first = failures()?;
+        while failures().is_some() {}
+        Some(failed(first))
+    }
+
+    /// Returns errors since the last check, as far as the GPU has progressed; if there are any, it waits for the GPU.
+    /// Late ranks that were masked for that are no error.
     ///
     /// # Errors
-    /// [`Error::Round`] for late ranks; [`Error::Left`] where others go on without this rank; an error of the device's
-    /// state.
+    /// [`Error::Round`] for late ranks; [`Error::Left`] where others go on without this rank; [`Error::Device`] for
+    /// other failures.
     pub fn check(&self) -> Result<()> {
-        let state = self.device.state().check();
-        let Err(error) = state else { return Ok(()) };
+        if self.failures.are_none() {
+            return Ok(());
+        }
+        // The ranks are in the GPU's memory, and running launches change them.
+        self.device.gpu().synchronize().map_err(failed)?;
+        let Some(error) = self.take_failure() else { return Ok(()) };
         let ranks = self.runtime().n_pes();
         let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {
             Ok((0..).zip(numbers(buffer, ranks)?).filter(|(_, number)| is(*number)).map(|(rank, _)| rank).collect())
         };
         let (late, left) = (those(&self.late, &|round| round != 0)?, those(&self.lost, &|lost| lost == HAS_LEFT)?);
         self.late.fill(0).map_err(failed)?;
-        let (me, seconds) = (self.runtime().my_pe(), self.runtime().settings().timeout_s as f64);
+        let (me, seconds) = (self.runtime().my_pe(), self.limit.time.as_secs_f64());
         if !left.is_empty() {
             return Err(Error::Left { me, ranks: left });
         }
@@ -728,7 +786,7 @@ impl DeviceLowLatency {
             return Err(Error::argument("the kind of a dispatch's rows, FP8 or bfloat16", "the other one", named));
         }
         if late.is_empty() {
-            return Err(failed(error));
+            return Err(error);
         }
         let masked = self.masked()?;
         match late.iter().all(|&rank| masked[rank as usize]) {
@@ -736,6 +794,19 @@ impl DeviceLowLatency {
             false => Err(late_ranks(me, "low latency on GPUs", late, seconds)),
         }
     }
+}
+
+/// The first part of a connection of `ranks`: all ranks end their launches and requests. Returns which ranks are masked
+/// afterwards; `masked` reads those that are so far.
+fn meet(device: &GpuDevice, ranks: &[Pe], masked: impl FnOnce() -> Result<Vec<bool>>) -> Result<Vec<bool>> {
+    device.gpu().synchronize().map_err(failed)?;
+    device.runtime().quiet()?;
+    masks_after(device.runtime(), ranks, &masked()?)
+}
+
+/// A 32-bit number for each rank.
+fn flags(of_ranks: &[bool]) -> Vec<u8> {
+    of_ranks.iter().flat_map(|&flag| u32::from(flag).to_ne_bytes()).collect()
 }
 
 /// Clears an object's words: their addresses and bytes. No kernel uses them meanwhile.
@@ -747,7 +818,7 @@ fn clear_words(gpu: &Arc<Gpu>, words: &[(u64, u64)]) -> Result<()> {
     Ok(())
 }
 
-/// The offset of the note of a difference among the notes of words.
+/// The offset of the note of a difference among the notes of words; a decision for each rank follows.
 fn difference(ranks: usize, parts: usize) -> usize {
     8 * ranks * (5 * parts + 1)
 }

@@ -31,9 +31,10 @@ use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{CudaError, DeviceBuffer, Gpu, Module, Program};
+use symrail::kernels::cuda::{CudaError, DeviceBuffer, Failures, Gpu, Module, Program};
 
 use crate::error::{Error, Result};
+use crate::exchange::WaitLimit;
 pub use high_throughput::{Destinations, DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
 pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory, LowLatencyTokens};
 pub use record::Counts;
@@ -68,6 +69,18 @@ fn failed(error: impl std::fmt::Display) -> Error {
 /// Compiles a program for a device, and passes the PE's state to its kernels.
 fn load(device: &GpuDevice, nvrtc: &Nvrtc, program: &Program<'_>) -> Result<Arc<Module>> {
     device.load(nvrtc, program).map_err(failed)
+}
+
+/// As above, for kernels that wait for ranks for as long as `limit`. The failures are those of these kernels alone.
+fn load_apart(
+    device: &GpuDevice,
+    nvrtc: &Nvrtc,
+    program: &Program<'_>,
+    limit: WaitLimit,
+) -> Result<(Arc<Module>, Failures)> {
+    let module = load(device, nvrtc, program)?;
+    let failures = device.state().attach_apart(&module, limit.time).map_err(failed)?;
+    Ok((module, failures))
 }
 
 /// For each rank whether one of the two GPUs does not reach the other's memory. Collective.

@@ -10,7 +10,7 @@ use symrail_core::word_of;
 use super::failed;
 use super::layout::high_throughput::{self as layout, DIFFERENT, LATE, NO_EXPERT, NO_ROOM, TICKET_REFUSED};
 use crate::error::{Error, Result};
-use crate::exchange::late;
+use crate::exchange::{WaitLimit, late};
 
 const COMPARED: [&str; layout::COMPARED] =
     ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
@@ -31,7 +31,7 @@ pub(super) struct Record {
     me: Pe,
     ranks: Pe,
     share: usize,
-    seconds: f64,
+    limit: WaitLimit,
 }
 
 /// The counts of a dispatch for the host.
@@ -68,10 +68,10 @@ pub(super) struct Meaning {
 
 impl Record {
     /// `share`: the experts of a rank.
-    pub fn new(gpu: &Arc<Gpu>, (me, ranks): (Pe, Pe), share: usize, seconds: u64) -> Result<Record> {
+    pub fn new(gpu: &Arc<Gpu>, (me, ranks): (Pe, Pe), share: usize, limit: WaitLimit) -> Result<Record> {
         let words = OF_RANKS + 2 * ranks as usize + (ranks as usize * ranks as usize + share).div_ceil(2);
         let memory = PinnedBuffer::new(gpu, 8 * words).map_err(failed)?;
-        Ok(Record { memory, me, ranks, share, seconds: seconds as f64 })
+        Ok(Record { memory, me, ranks, share, limit })
     }
 
     /// The record's GPU address.
@@ -134,6 +134,6 @@ impl Record {
     }
 
     fn late(&self, ranks: Vec<Pe>) -> Error {
-        late(self.me, "high throughput on GPUs", ranks, self.seconds)
+        late(self.me, "high throughput on GPUs", ranks, self.limit.time.as_secs_f64())
     }
 }

@@ -28,7 +28,7 @@ pub struct Header {
 }
 
 /// The names of the numbers that must be equal on all ranks.
-const COMMON: [&str; 8] = [
+const COMMON: [&str; 9] = [
     "the call (0 dispatch, 1 dispatch with a handle, 2 combine)",
     "bytes of a row",
     "bytes of a row's scales",
@@ -37,12 +37,20 @@ const COMMON: [&str; 8] = [
     "bytes of a row's number",
     "bytes of a row's mask",
     "number of experts",
+    "the routes of a handle (a checksum; 0 without one)",
 ];
 
 impl Header {
-    pub fn new(call: Call, format: RowFormat, per_rank: &[u32], per_host: &[u32], per_expert: &[u32]) -> Header {
+    /// `routes`: those of the handle, 0 without one.
+    pub fn new(
+        call: Call,
+        (format, routes): (RowFormat, u32),
+        per_rank: &[u32],
+        per_host: &[u32],
+        per_expert: &[u32],
+    ) -> Header {
         let RowFormat { token, scales, indices, weights, number, mask } = format;
-        let numbers = [call as usize, token, scales, indices, weights, number, mask, per_expert.len()];
+        let numbers = [call as usize, token, scales, indices, weights, number, mask, per_expert.len(), routes as usize];
         let common = numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         Header { common, per_rank: per_rank.to_vec(), per_host: per_host.to_vec(), per_expert: per_expert.to_vec() }
     }
@@ -121,6 +129,12 @@ pub fn compare(headers: &[Header], me: usize) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A checksum of the numbers of rows between all ranks and hosts, which is equal on all ranks.
+pub fn routes(headers: &[Header]) -> u32 {
+    let numbers = headers.iter().flat_map(|header| header.per_rank.iter().chain(&header.per_host));
+    numbers.fold(1u32, |sum, number| (sum.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b1)).max(1)
 }
 
 /// For each of this rank's experts, the number of slots that name it, over all ranks.

@@ -152,7 +152,7 @@ impl HighThroughput {
         if let Some((topk, _)) = tokens.topk {
             topk.check(layout.experts())?;
         }
-        let headers = self.begin("dispatch", Call::Dispatch, format, layout)?;
+        let headers = self.begin("dispatch", Call::Dispatch, (format, 0), layout)?;
         let mut handle = Handle::new(layout.clone(), &headers, &self.hosts, self.me());
         let (received, masks) = self.send_tokens(tokens, format, &handle)?;
         let per_expert = header::sum_of_experts(&headers, layout.share());
@@ -168,8 +168,7 @@ impl HighThroughput {
     /// As for [`HighThroughput::dispatch`].
     pub fn dispatch_again(&mut self, tokens: &Tokens<'_>, handle: &Handle) -> Result<Received> {
         let format = self.format_of(tokens, &handle.layout)?;
-        let headers = self.begin("dispatch by a handle", Call::Again, format, &handle.layout)?;
-        self.must_expect(&headers, &handle.received)?;
+        self.begin("dispatch by a handle", Call::Again, (format, handle.routes), &handle.layout)?;
         Ok(self.send_tokens(tokens, format, handle)?.0)
     }
 
@@ -204,9 +203,8 @@ impl HighThroughput {
         let since = Instant::now();
         self.statistics = Statistics::of("combine");
         let per_host = vec![0; self.hosts.count()];
-        let header = Header::new(Call::Combine, within, &handle.received, &per_host, &[]);
-        let headers = self.exchange_headers(&header, since)?;
-        self.must_expect(&headers, handle.layout.per_rank())?;
+        let header = Header::new(Call::Combine, (within, handle.routes), &handle.received, &per_host, &[]);
+        self.exchange_headers(&header, since)?;
         self.add_up(parts, [within, between], handle)
     }
 
@@ -253,12 +251,18 @@ impl HighThroughput {
     }
 
     /// Begins a dispatch, and exchanges headers with all others.
-    fn begin(&mut self, what: &'static str, call: Call, format: RowFormat, layout: &Layout) -> Result<Vec<Header>> {
+    fn begin(
+        &mut self,
+        what: &'static str,
+        call: Call,
+        rows: (RowFormat, u32),
+        layout: &Layout,
+    ) -> Result<Vec<Header>> {
         let since = Instant::now();
         self.statistics = Statistics::of(what);
         let of_host = |host| layout.tokens_for_any(self.hosts.members(host)).len() as u32;
         let per_host: Vec<u32> = (0..self.hosts.count()).map(of_host).collect();
-        let header = Header::new(call, format, layout.per_rank(), &per_host, layout.per_expert());
+        let header = Header::new(call, rows, layout.per_rank(), &per_host, layout.per_expert());
         self.exchange_headers(&header, since)
     }
 
@@ -272,19 +276,6 @@ impl HighThroughput {
         self.statistics.from_ranks = headers.iter().map(|header| header.per_rank[me]).collect();
         self.statistics.phase(self.rows.runtime(), "headers", since);
         Ok(headers)
-    }
-
-    /// Refuses peers that are about to send more or fewer rows than this rank expects.
-    fn must_expect(&self, headers: &[Header], expected: &[u32]) -> Result<()> {
-        let me = self.me();
-        for (other, (header, &here)) in headers.iter().zip(expected).enumerate() {
-            let there = header.per_rank[me];
-            if there != here {
-                let what = "rows from one rank to the other, by the handles of both";
-                return Err(Error::differ(what, me as u32, here.into(), other as u32, there.into()));
-            }
-        }
-        Ok(())
     }
 
     /// The limit for forwarded rows. It is longer, so that the forwarding rank gives up first and reports the ranks

@@ -1,6 +1,6 @@
 //! The rows that have arrived: by source, and by expert.
 
-use super::header::Header;
+use super::header::{self, Header};
 use super::transfer::Read;
 use crate::error::{Error, Result};
 use crate::plan::groups::Groups;
@@ -24,6 +24,8 @@ pub struct Handle {
     pub(super) passed: Vec<u32>,
     /// For each source, which ranks of this host get each of those rows.
     pub(super) masks: Vec<Vec<u64>>,
+    /// A checksum of the numbers of rows, by which ranks compare their handles.
+    pub(super) routes: u32,
 }
 
 impl Handle {
@@ -34,7 +36,8 @@ impl Handle {
         for source in hosts.served_by(me).skip(1) {
             passed[source] = headers[source].per_host[hosts.of(me)];
         }
-        Handle { layout, received, matrix, source_tokens: Vec::new(), passed, masks: Vec::new() }
+        let routes = header::routes(headers);
+        Handle { layout, received, matrix, source_tokens: Vec::new(), passed, masks: Vec::new(), routes }
     }
 
     /// How many rows have arrived.

@@ -43,7 +43,8 @@ pub struct LowLatency {
 #[derive(Debug, Clone)]
 struct Masks {
     masked: Vec<bool>,
-    /// The ranks that did not arrive. Their blocks no longer have the numbers that this rank expects.
+    /// The ranks that did not arrive, or were masked while a call was in flight. Their blocks no longer have the numbers
+    /// that this rank expects.
     lost: Vec<bool>,
     mask_late: bool,
 }
@@ -120,7 +121,8 @@ impl LowLatency {
     /// Masks a rank, or takes part with it again. All ranks make this call between the same other calls.
     ///
     /// # Errors
-    /// A rank that does not exist; a rank that was masked because it did not arrive: see [`LowLatency::connect`].
+    /// A rank that does not exist; a rank that was masked because it did not arrive, or while a call was in flight: see
+    /// [`LowLatency::connect`].
     pub fn mask(&mut self, rank: Pe, mask: bool) -> Result<()> {
         let (at, last) = (rank as usize, self.masks.masked.len() - 1);
         if at > last {
@@ -128,9 +130,13 @@ impl LowLatency {
         }
         if !mask && self.masks.lost[at] {
             return Err(Error::Order {
-                what: "a rank that did not arrive in time comes back by connect_ranks, which all ranks call",
+                what: "a rank that did not arrive in time, or that was masked between a send and its receive, comes back \
+                       by connect_ranks, which all ranks call",
             });
         }
+        // The block of a call in flight would count as one of a later call.
+        let is_open = [&self.dispatch, &self.combine].iter().any(|turns| turns.sent != turns.received);
+        self.masks.lost[at] |= mask && is_open && !self.masks.masked[at] && at != self.me();
         self.masks.masked[at] = mask;
         Ok(())
     }

@@ -145,7 +145,7 @@ struct buffers {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) p.has_far |= far[rank] = symrail_ptr(heap, rank) == nullptr;
         p.masks = (symrail_u64)masks.data(), p.far = (symrail_u64)far.data();
         p.late = (symrail_u64)late.data(), p.lost = (symrail_u64)lost.data(), p.ready = (symrail_u64)ready.data();
-        own_in.resize(2 * (1 + s.ranks) * p.parts * p.part / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (5 * p.parts + 1) + 1);
+        own_in.resize(2 * (1 + s.ranks) * p.parts * p.part / 16), own_back.resize(back_rows(p) * bytes / 16), notes.resize(s.ranks * (5 * p.parts + 2) + 1);
         p.own_in = (symrail_u64)own_in.data(), p.own_back = (symrail_u64)own_back.data(), p.notes = (symrail_u64)notes.data();
         p.back_numbers = (symrail_u64)back_numbers.data(), p.places = (symrail_u64)places.data();
     }
@@ -383,6 +383,64 @@ static void resumed(const shape& s, char* heap) {
     meet(3);
 }
 
+// Only the first part of a rank's tokens arrives in time, or only the first of its returning rows. The others go on
+// without the rank: no row of theirs is lost, and no sum is with the rank in one half and without it in the other.
+static void arrives_in_part(const shape& s, char* heap, bool in_combine) {
+    buffers b(s, heap);
+    symrail_u64 lost = 0, me = job.me;
+    bool is_lost = me == lost;
+    // Each token goes to the lost rank and to one of the other two.
+    auto expert = [&](symrail_u64 token) { return (1 + token % 2) * s.share + token / 2 % s.share; };
+    std::vector<long long> slots;
+    std::vector<unsigned short> x(s.most * s.hidden);
+    for (symrail_u64 token = 0; token < s.most; token++) {
+        slots.insert(slots.end(), {(long long)(lost * s.share + token % s.share), (long long)expert(token)});
+        for (symrail_u64 i = 0; i < s.hidden; i++) x[token * s.hidden + i] = to_bf16((float)(10 * me + token));
+    }
+    std::vector<uint4> aligned(x.size() / 8);
+    memcpy(aligned.data(), x.data(), x.size() * 2);
+    std::vector<float> weights(s.most * s.k, 1.0f);
+    b.p.mask_late = 1;
+    b.send_dispatch(aligned.data(), slots.data(), s.most, BF16);
+    meet(3);
+    if (!in_combine && !is_lost) {
+        job.timeout_ns = 500000000;
+        for (symrail_u64 part = 1; part < b.p.parts; part++)
+            ((symrail_u64*)b.p.heap.words)[part_number(b.p, lost, 1, part)] = 0;
+    }
+    b.receive_dispatch();
+    if (!in_combine) {
+        if (is_lost) return;
+        expect(b.masks[lost] == 1, "a rank of which only a part has come is masked");
+        symrail_u64 room = s.ranks * s.most;
+        for (symrail_u64 local = 0; local < s.share; local++) {
+            symrail_u64 row = local * room;
+            for (symrail_u64 rank = 1; rank < s.ranks; rank++)
+                for (symrail_u64 token = 0; token < s.most; token++) {
+                    if (expert(token) != me * s.share + local) continue;
+                    expect(b.sources[row] == (int)token, "the number of a token beside a rank that was late");
+                    expect(low(((unsigned short*)b.rows.data())[row * s.hidden]) == 10 * rank + token, "a row beside a rank that was late");
+                    row++;
+                }
+            expect(b.counts[local] == (int)(row - local * room) && (int)b.ranges[local * s.ranks + lost] == 0, "a count without a late rank");
+        }
+        return;
+    }
+    for (symrail_u64 i = 0; i < b.made.size() * 8; i++) ((unsigned short*)b.made.data())[i] = to_bf16((float)(me + 1));
+    b.send_combine(b.made, weights.data(), s.most, b.p.received);
+    meet(3);
+    if (is_lost) return b.end();
+    job.timeout_ns = 500000000;
+    for (symrail_u64 row = 1; row < s.most; row++) *row_word(b.p, 1, lost, row) = 0;
+    b.receive_combine(slots.data(), s.most, true);
+    for (symrail_u64 i = 0; i < s.most * s.hidden; i++) {
+        symrail_u64 token = i / s.hidden, of_other = expert(token) / s.share + 1;
+        float sum = low(((unsigned short*)b.out.data())[i]);
+        // The first row of the lost rank has come.
+        expect(sum == of_other + (token == 0 ? 1 + lost : 0), "a sum beside a rank that was late");
+    }
+}
+
 int main() {
     for (float value : {(float)NAN, -(float)NAN})
         expect((to_e4m3(value) & 0x7f) == 0x7f && to_e4m3(1e9f) == 0x7e, "a NaN stays one, and a large number does not become one");
@@ -413,6 +471,16 @@ int main() {
         printf("a rank that runs again, mapped %d\n", mapped);
         failures++;
     }
+    for (bool mapped : {true, false})
+        for (bool in_combine : {false, true}) {
+            // To a far rank the rows of a part are one request.
+            if (in_combine && !mapped) continue;
+            met = (std::atomic<int>*)shared_memory(64);
+            auto work = [&](char* heap) { arrives_in_part({3, 8, 2, 2, 16}, heap, in_combine); };
+            if (on_all(3, 4 << 20, [=](int, int) { return mapped; }, work)) continue;
+            printf("a rank of which only a part arrives, mapped %d, in a combine %d\n", mapped, in_combine);
+            failures++;
+        }
     printf(failures == 0 ? "well\n" : "%d failures\n", failures);
     return failures != 0;
 }

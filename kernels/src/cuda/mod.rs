@@ -8,7 +8,8 @@
 //! | `kept` | a folder with compiled programs |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
 //! | [`collectives`] | collectives of a team in the order of a stream |
-//! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`), and its error report |
+//! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`) |
+//! | `failures` | what kernels and their requests report |
 //! | [`heap`] | a symmetric heap in a GPU's address space |
 //! | [`team`] | barriers of kernels on several PEs |
 //! | [`error`] | errors |
@@ -22,6 +23,7 @@ pub mod collectives;
 pub mod compile;
 pub mod compiled;
 pub mod error;
+mod failures;
 pub mod heap;
 mod kept;
 pub mod on_stream;
@@ -32,6 +34,7 @@ pub use collectives::Collectives;
 pub use compile::Program;
 pub use compiled::compiled;
 pub use error::{Error, Result};
+pub use failures::Failures;
 pub use heap::{HeapView, Reach};
 pub use on_stream::{Copies, OnStream};
 pub use state::{DeviceParts, DeviceState};

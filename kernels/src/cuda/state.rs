@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu, Module, PinnedBuffer, Registration, global_of_others};
@@ -10,6 +9,7 @@ use symrail_heap::mailbox::{EPOCH_SHIFT, POSITION};
 use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
+use super::failures::Failures;
 use super::heap::{HeapView, Reach};
 use super::team::plan_on_device;
 use crate::barrier_plan::Step;
@@ -99,12 +99,9 @@ pub const STATE_BYTES: usize = size_of::<RawState>();
 
 /// A device's state, which lives as long as kernels use it.
 pub struct DeviceState {
-    me: u32,
     gpu: Arc<Gpu>,
     raw: RawState,
-    error: PinnedBuffer,
-    channels: Vec<Producer>,
-    known_errors: Vec<AtomicU64>,
+    failures: Failures,
     reach: Reach,
     // The memory that `raw` points to.
     _mailbox: Option<Arc<PinnedBuffer>>,
@@ -114,7 +111,7 @@ pub struct DeviceState {
 
 impl std::fmt::Debug for DeviceState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DeviceState").field("me", &self.me).finish_non_exhaustive()
+        f.debug_struct("DeviceState").field("me", &self.raw.me).finish_non_exhaustive()
     }
 }
 
@@ -129,7 +126,7 @@ impl DeviceState {
     /// Parts that contradict each other, or the error of the driver.
     pub unsafe fn new(gpu: &Arc<Gpu>, parts: DeviceParts) -> Result<Self> {
         examine(&parts)?;
-        let error = PinnedBuffer::new(gpu, 4096)?;
+        let failures = Failures::new(gpu, parts.me, parts.channels.clone())?;
         let mut own = Vec::new();
         let mut rings = Vec::new();
         let plan = plan_on_device(gpu, &parts.steps)?;
@@ -146,8 +143,8 @@ impl DeviceState {
             n_heaps: parts.heaps.len() as u32,
             n_channels: parts.channels.len() as u32,
             reserved: 0,
-            timeout_ns: u64::try_from(parts.timeout.as_nanos()).unwrap_or(u64::MAX),
-            error: error.device().get(),
+            timeout_ns: nanoseconds(parts.timeout),
+            error: failures.record(),
             barrier_plan: plan.at().get(),
             barrier_words: parts.barrier_words.get(),
             mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device().get()),
@@ -182,21 +179,9 @@ impl DeviceState {
             rings.push(ring);
             own.push(words);
         }
-        let known_errors = parts.channels.iter().map(|c| AtomicU64::new(c.errors())).collect();
         let reach = parts.heaps.first().map_or_else(Reach::default, Reach::of);
-        let (me, channels, mailbox) = (parts.me, parts.channels, parts.mailbox);
-        Ok(Self {
-            me,
-            gpu: Arc::clone(gpu),
-            raw,
-            error,
-            channels,
-            known_errors,
-            reach,
-            _mailbox: mailbox,
-            _own: own,
-            _rings: rings,
-        })
+        let (gpu, mailbox) = (Arc::clone(gpu), parts.mailbox);
+        Ok(Self { gpu, raw, failures, reach, _mailbox: mailbox, _own: own, _rings: rings })
     }
 
     /// Copies the state to a program, for its kernels.
@@ -239,12 +224,25 @@ impl DeviceState {
     /// # Errors
     /// As for [`DeviceState::attach`], or there is no channel for copy requests.
     pub fn attach_with(&self, module: &Module, engine_from: Option<u64>) -> Result<()> {
-        if engine_from.is_some() && self.channels.is_empty() {
+        if engine_from.is_some() && self.raw.n_channels == 0 {
             return Err(Error::Parts(NO_CHANNEL.into()));
         }
         let raw = RawState { engine_from: engine_from.unwrap_or(NEVER), ..self.raw };
         // SAFETY: the module's own state.
         unsafe { attach(module.gpu(), state_of(module)?, &raw) }
+    }
+
+    /// As [`DeviceState::attach`], for a program whose kernels wait for `timeout`, and whose failures concern nobody
+    /// else: they are not among those of [`DeviceState::check`]. The result lives as long as the kernels run.
+    ///
+    /// # Errors
+    /// As for [`DeviceState::attach`].
+    pub fn attach_apart(&self, module: &Module, timeout: Duration) -> Result<Failures> {
+        let failures = self.failures.apart(&self.gpu)?;
+        let raw = RawState { timeout_ns: nanoseconds(timeout), error: failures.record(), ..self.raw };
+        // SAFETY: the module's own state.
+        unsafe { attach(module.gpu(), state_of(module)?, &raw) }?;
+        Ok(failures)
     }
 
     /// The size from which on a copy engine copies for kernels; `None`: never.
@@ -256,7 +254,7 @@ impl DeviceState {
     /// The number of kernels' requests that the proxy has completed.
     #[must_use]
     pub fn completed(&self) -> u64 {
-        self.channels.iter().map(Producer::completed).sum()
+        self.failures.completed()
     }
 
     /// The part of the first heap that kernels can access by themselves.
@@ -270,21 +268,13 @@ impl DeviceState {
     /// # Errors
     /// The first failure.
     pub fn check(&self) -> Result<()> {
-        let code = self.error.word(0);
-        if code != 0 {
-            let (what, pe, place) = (self.error.word(1), self.error.word(2), self.error.word(3));
-            self.error.set_word(0, 0);
-            return Err(Error::Kernel { me: self.me, what: attempted(what), pe, place, why: reason(code) });
-        }
-        for (channel, (producer, known)) in self.channels.iter().zip(&self.known_errors).enumerate() {
-            let errors = producer.errors();
-            let count = errors.saturating_sub(known.swap(errors, Ordering::Relaxed));
-            if count > 0 {
-                return Err(Error::Requests { count, channel });
-            }
-        }
-        Ok(())
+        self.failures.check()
     }
+}
+
+/// A limit for kernels, whose sum with the GPU's clock does not overflow.
+fn nanoseconds(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
 }
 
 /// The address and the size of a module's state.
@@ -323,33 +313,6 @@ fn examine(parts: &DeviceParts) -> Result<()> {
         return Ok(());
     };
     Err(Error::Parts(wrong))
-}
-
-fn attempted(what: u64) -> &'static str {
-    match what {
-        1 => "a put, get or value",
-        2 => "an atomic or signal",
-        3 => "waiting for room in a channel",
-        4 => "waiting for a reply",
-        5 => "a quiet",
-        6 => "waiting for a word",
-        7 => "a collect",
-        _ => "an unknown operation",
-    }
-}
-
-fn reason(code: u64) -> &'static str {
-    match code {
-        1 => "it did not happen in time (SYMRAIL_TIMEOUT_S)",
-        2 => "the address is in no symmetric heap of the device",
-        3 => "there is no such PE",
-        4 => "the PE is not mapped and the device has no channel: there is no wire (SYMRAIL_LOG=info says why)",
-        5 => "all reply entries are in use: launch fewer threads that fetch, or use more channels",
-        6 => {
-            "the destination is too short for what all PEs together have, which is the number of bytes that is given as the place"
-        }
-        _ => "unknown",
-    }
 }
 
 #[cfg(test)]

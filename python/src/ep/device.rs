@@ -4,6 +4,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use symrail::kernels::cuda::Stream;
+use symrail_core::lock;
 use symrail_ep::Error;
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape, LowLatencyMemory, LowLatencyTokens};
 
@@ -11,6 +12,8 @@ use super::on_gpu::{DeviceBuffers, OnGpu};
 use super::tensors::{CombineCall, DispatchCall, Of, Results, dispatch_tensors, ep_low_latency_combine_tensors};
 use crate::errors::failed_on_gpu;
 use crate::runtime::Runtime;
+
+const NO_DISPATCH: &str = "there was no low_latency_dispatch";
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
@@ -28,7 +31,16 @@ impl LowLatency {
     }
 
     fn buffers(&self) -> symrail_ep::Result<&DeviceLowLatency> {
-        self.buffers.get().ok_or(Error::Order { what: "there was no low_latency_dispatch" })
+        self.buffers.get().ok_or(Error::Order { what: NO_DISPATCH })
+    }
+
+    /// Includes masked ranks again, on ranks without a call, too.
+    fn connect(&self, ranks: &[u32]) -> symrail_ep::Result<()> {
+        match (self.buffers.get(), lock(&self.memory).as_mut()) {
+            (Some(buffers), _) => buffers.connect(ranks),
+            (None, Some(memory)) => memory.connect(ranks),
+            (None, None) => Err(Error::Order { what: NO_DISPATCH }),
+        }
     }
 }
 
@@ -117,8 +129,8 @@ impl EpDeviceLowLatency {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = DeviceShape { most_tokens, hidden, experts, k };
-        let made = OnGpu::new(py, runtime, timeout, |device, nvrtc| {
-            let made = DeviceLowLatency::new(device, nvrtc, shape)?;
+        let made = OnGpu::new(py, runtime, timeout, |device, nvrtc, limit| {
+            let made = DeviceLowLatency::new(device, nvrtc, shape, limit)?;
             made.mask_late(mask_late)?;
             Ok(LowLatency::of(made))
         });
@@ -128,7 +140,7 @@ impl EpDeviceLowLatency {
     /// Makes memory of so many bytes for buffers whose shape is told later. Collective.
     #[staticmethod]
     fn reserved(py: Python<'_>, runtime: &Runtime, bytes: usize, timeout: Option<f64>) -> PyResult<Self> {
-        let made = OnGpu::new(py, runtime, timeout, |device, _| {
+        let made = OnGpu::new(py, runtime, timeout, |device, _, _| {
             let memory = LowLatencyMemory::new(device, bytes)?;
             Ok(LowLatency { memory: Mutex::new(Some(memory)), buffers: OnceLock::new() })
         });
@@ -142,13 +154,13 @@ impl EpDeviceLowLatency {
         let gpu = self.0.job().streams()?;
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
         self.0.call(py, 0, |made, _| {
-            let mut memory = made.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = lock(&made.memory);
             // An earlier call has failed behind this point.
             if let Some(buffers) = made.buffers.get().filter(|buffers| *buffers.shape() == shape) {
                 return buffers.mask_late(true).map(|()| true);
             }
             let Some(fits) = memory.take_if(|memory| memory.fits(&shape)) else { return Ok(false) };
-            let buffers = DeviceLowLatency::within(fits, &nvrtc, shape).map_err(|refused| {
+            let buffers = DeviceLowLatency::within(fits, &nvrtc, shape, self.0.limit()).map_err(|refused| {
                 let (unused, error) = *refused;
                 *memory = Some(unused);
                 error
@@ -169,7 +181,7 @@ impl EpDeviceLowLatency {
 
     /// Includes masked ranks again. Collective over all ranks.
     fn connect(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<()> {
-        self.call(py, 0, |buffers, _| buffers.connect(&ranks))
+        self.0.meet(py, |made| made.connect(&ranks))
     }
 
     /// Raises the errors of calls that are over. Sends tokens of bfloat16, and with `receives` receives those of all
@@ -225,7 +237,7 @@ impl EpDeviceLowLatency {
     /// The masked ranks, after all calls so far; the GPU masks late ones itself. Raises the calls' other errors.
     fn masked(&self, py: Python<'_>) -> PyResult<Vec<bool>> {
         self.call(py, 0, |buffers, _| {
-            // The read waits for the GPU; what it has reported of masked ranks is no error of a later call.
+            // What the GPU has reported of masked ranks is no error of a later call.
             let masked = buffers.masked()?;
             buffers.check().map(|()| masked)
         })

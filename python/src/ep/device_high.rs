@@ -6,13 +6,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use symrail_ep::cuda::{
     Destinations, DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived,
-    HighThroughputShape,
-    count::{DeviceCounts, DeviceLayout},
+    HighThroughputShape, count::DeviceCounts,
 };
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
 use super::{element, raised};
-use crate::errors::{Kind, failed_on_gpu, raise};
+use crate::errors::{Kind, raise};
 use crate::job::Job;
 use crate::memory::{Kept, Memory};
 use crate::runtime::Runtime;
@@ -85,7 +84,7 @@ impl EpDeviceHighThroughput {
         timeout: Option<f64>,
     ) -> PyResult<Self> {
         let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
-        let make = |device: &_, nvrtc: &_| DeviceHighThroughput::new(device, nvrtc, shape, blocks);
+        let make = move |device: &_, nvrtc: &_, limit| DeviceHighThroughput::new(device, nvrtc, shape, blocks, limit);
         Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, timeout, make)?, views: Mutex::default() })
     }
 
@@ -158,8 +157,9 @@ impl EpDeviceHighThroughput {
     /// Waits until all ranks have announced the dispatch: tokens from each rank, slots of each expert, and for each rank its tokens for
     /// each rank.
     fn counts(&self, py: Python<'_>, stream: usize, seconds: Option<f64>) -> PyResult<(Vec<u32>, Vec<u32>, Vec<u32>)> {
-        let usual = self.buffers.job().runtime().settings().timeout_s;
-        let limit = seconds.map_or(Ok(Duration::from_secs(2 * usual)), Duration::try_from_secs_f64);
+        // The GPU ends first, which has the same limit and knows the late ranks.
+        let usual = self.buffers.job().runtime().settings().timeout_s as f64;
+        let limit = Duration::try_from_secs_f64(2.0 * seconds.unwrap_or(usual));
         let limit = limit.map_err(|error| raise(Kind::Argument, &format!("timeout: {error}")))?;
         self.buffers.call(py, stream, |buffers, stream| {
             let counts = buffers.counts(stream, limit)?;
@@ -209,10 +209,7 @@ impl EpDeviceHighThroughput {
 
 /// The kernel that counts tokens of ranks and slots of experts.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLayout {
-    layout: DeviceLayout,
-    job: Arc<Job>,
-}
+pub struct EpDeviceLayout(Arc<Job>);
 
 #[pymethods]
 impl EpDeviceLayout {
@@ -221,19 +218,18 @@ impl EpDeviceLayout {
     fn new(py: Python<'_>, runtime: &Runtime) -> PyResult<Self> {
         let job = Arc::clone(runtime.job());
         job.running()?;
-        let gpu = job.streams()?;
-        let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
-        let layout = py.detach(|| DeviceLayout::new(gpu.device(), &nvrtc)).map_err(raised)?;
-        Ok(EpDeviceLayout { layout, job })
+        py.detach(|| job.streams()?.layout().map(drop))?;
+        Ok(EpDeviceLayout(job))
     }
 
     /// Counts: the address of indices, the number of tokens and of slots of each; experts and ranks; addresses of the
     /// tokens for each rank, the slots of each expert, and whether each rank gets each token.
     fn count(&self, stream: usize, topk: (u64, usize, usize), of: (usize, usize), to: [u64; 3]) -> PyResult<()> {
-        self.job.running()?;
+        self.0.running()?;
         let [per_rank, per_expert, in_rank] = to;
         let to = DeviceCounts { per_rank, per_expert, in_rank };
+        let gpu = self.0.streams()?;
         // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
-        unsafe { self.layout.count(&self.job.streams()?.stream(stream), topk, of, &to) }.map_err(raised)
+        unsafe { gpu.layout()?.count(&gpu.stream(stream), topk, of, &to) }.map_err(raised)
     }
 }

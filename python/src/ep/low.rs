@@ -94,7 +94,7 @@ impl EpLowLatency {
 
     /// Includes masked ranks again. Collective over all ranks.
     fn connect(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<()> {
-        self.0.call(py, |buffers| buffers.connect(&ranks))
+        self.0.meet(py, |buffers| buffers.connect(&ranks))
     }
 
     /// Sends each token to the ranks that own its experts.

@@ -112,6 +112,12 @@ impl<T: HostBuffers> Buffers<T> {
         result.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
     }
 
+    /// Makes a call in which all ranks meet, those too that learn that they were late only when their own time is over:
+    /// it waits twice as long as others.
+    fn meet<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut T) -> symrail_ep::Result<R> + Send) -> PyResult<R> {
+        self.call(py, |buffers| with_timeout(2 * self.limit.time, || call(buffers)))
+    }
+
     /// Frees the buffers, if they exist, once no call uses them. Collective.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         let Some(buffers) = self.buffers.take(py)? else { return Ok(()) };
@@ -120,7 +126,7 @@ impl<T: HostBuffers> Buffers<T> {
 }
 
 /// The exception for an error.
-fn raised(error: Error) -> PyErr {
+pub fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),

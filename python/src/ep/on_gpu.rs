@@ -46,7 +46,7 @@ impl<B: DeviceBuffers> OnGpu<B> {
         py: Python<'_>,
         runtime: &Runtime,
         timeout: Option<f64>,
-        make: impl FnOnce(&GpuDevice, &Nvrtc) -> symrail_ep::Result<B> + Send,
+        make: impl FnOnce(&GpuDevice, &Nvrtc, WaitLimit) -> symrail_ep::Result<B> + Send,
     ) -> PyResult<OnGpu<B>> {
         let job = Arc::clone(runtime.job());
         job.running()?;
@@ -54,7 +54,7 @@ impl<B: DeviceBuffers> OnGpu<B> {
         let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
         let limit = wait_limit(job.runtime(), timeout)?;
         runtime.free_deferred(py, Some(limit.time.as_secs_f64()), Device::<B>::KIND)?;
-        let make = || with_timeout(limit.time, || make(gpu.device(), &nvrtc));
+        let make = || with_timeout(limit.time, || make(gpu.device(), &nvrtc, limit));
         let buffers = py.detach(make).map_err(raised)?;
         let made = Device { buffers, gpu: Arc::clone(gpu.gpu()) };
         Ok(OnGpu { buffers: DeferredFree::new(job, made), limit })
@@ -63,6 +63,16 @@ impl<B: DeviceBuffers> OnGpu<B> {
     /// The job whose heap they are in.
     pub fn job(&self) -> &Arc<Job> {
         &self.buffers.job
+    }
+
+    /// The longest wait for ranks.
+    pub fn limit(&self) -> WaitLimit {
+        self.limit
+    }
+
+    /// Makes a call in which all ranks meet, as `Buffers::meet`.
+    pub fn meet<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&B) -> symrail_ep::Result<T> + Send) -> PyResult<T> {
+        self.call(py, 0, |buffers, _| with_timeout(2 * self.limit.time, || call(buffers)))
     }
 
     /// Makes a call in the order of a stream.

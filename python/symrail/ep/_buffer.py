@@ -27,6 +27,12 @@ from ._on_gpu import plain
 _HEAP_BESIDES = 64 << 20
 
 
+def _must_be_one(async_finish: bool, return_recv_hook: bool) -> None:
+    """DeepEP's rule: a hook receives on the stream where it is called, so that no event is behind the call."""
+    if async_finish and return_recv_hook:
+        raise ArgumentError("async_finish and return_recv_hook do not go together")
+
+
 @functools.cache
 def _say_once(what: str) -> None:
     logging.getLogger("symrail.ep").warning(what)
@@ -377,8 +383,8 @@ class Buffer:
         `x` is [tokens, hidden] of bfloat16 or float32; on a GPU of bfloat16. Returns received tokens ([experts of this
         rank, ranks x num_max_dispatch_tokens_per_rank, hidden]; with `use_fp8` a pair of FP8 and scales of 128 elements
         each, in row-major order), the number for each expert, a handle, an event, and with `return_recv_hook` a
-        function that receives: arrays are filled when it returns. Two dispatches may be sent before the first is
-        received.
+        function that receives: arrays are filled when it returns. That does not go with `async_finish`. Two dispatches
+        may be sent before the first is received.
 
         The first call, and one that needs larger buffers or other numbers of tokens or experts, makes buffers.
         `round_scale` makes scales powers of two; with `use_ue8m0` as well, on a GPU, they are their exponents, four in
@@ -386,6 +392,7 @@ class Buffer:
         on a GPU. There the next dispatch may be sent when this one was received, indices without an expert count as -1,
         and errors of earlier calls are raised. Raises as `dispatch` does.
         """
+        _must_be_one(async_finish, return_recv_hook)
         if use_ue8m0 and not (use_fp8 and round_scale):
             raise ArgumentError("use_ue8m0=True goes with use_fp8=True and round_scale=True")
         low = self._low_for(x)
@@ -405,7 +412,8 @@ class Buffer:
             if not async_finish:
                 received, counts, handle, hook = low.dispatch(*arguments)
                 return received, counts, handle, at_current_stream(self._stream.gpu, low.check), hook
-            with self._stream.of_call(None, True, False, (x, topk_idx)) as call:
+            given = (x, topk_idx, cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats)
+            with self._stream.of_call(None, True, False, given) as call:
                 received, counts, handle, hook = low.dispatch(*arguments)
                 call.made(received, counts, *handle[:2])
             return received, counts, handle, call.event(low.check), hook
@@ -448,6 +456,7 @@ class Buffer:
         are. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
         `out`), an event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
+        _must_be_one(async_finish, return_recv_hook)
         if use_logfmt:
             _say_once("low_latency_combine: use_logfmt=True changes nothing: rows come back as they are")
         low = self._low_for(topk_idx)
@@ -457,7 +466,9 @@ class Buffer:
             if not async_finish:
                 combined, hook = low.combine(*arguments)
                 return combined, at_current_stream(self._stream.gpu, low.check), hook
-            with self._stream.of_call(None, True, False, (x, topk_idx, topk_weights, out)) as call:
+            # The dispatch's number lies behind a tensor of the handle.
+            given = (x, topk_idx, topk_weights, out, stats, tuple(handle))
+            with self._stream.of_call(None, True, False, given) as call:
                 combined, hook = low.combine(*arguments)
                 call.made(combined)
             return combined, call.event(low.check), hook
@@ -489,7 +500,7 @@ class Buffer:
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
         """Excludes a rank from low-latency calls, or includes it again; all ranks do so between the same calls.
 
-        A rank that was late returns by `connect_ranks`: StateError.
+        A rank that was late, or excluded between a call and its hook, returns by `connect_ranks`: StateError.
         """
         self._low_buffers().mask(rank_to_mask, mask)
 
@@ -514,7 +525,7 @@ class Buffer:
         Calls that were sent and not received are abandoned: hooks and handles from before raise StateError. Afterwards
         the masked ranks are those of the first rank that is not in `ranks`, which has to take part. Buffers keep their
         place, so that graphs stay valid. Raises DifferError if `ranks` differ, and TimeoutError for a rank that does not
-        make the call.
+        make the call within twice `timeout`: one that was late may wait for the others first.
         """
         if self._low_on_gpu is not None:
             self._low_on_gpu.connect(ranks)

@@ -1,4 +1,4 @@
-"""Low latency on tensors of a GPU: kernels in the order of a stream. The host never waits."""
+"""Low latency on tensors of a GPU: kernels, one call after the other. The host waits only at the first change of streams."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             self.held = _symrail.EpDeviceLowLatency.reserved(runtime, reserved, timeout)
         self.shape = (0, 0, 0, 0)
         # The numbers of the dispatches that were sent and received here, by the addresses of their handles; replays of
-        # graphs are not seen here. Hooks that were not called yet.
+        # graphs are not seen here. The tensors of calls whose hooks were not called yet, by which hooks know their call.
         self.sent = 0
         self.numbers: dict[int, int] = {}
-        self.open: set[str] = set()
+        self.open: dict[str, object] = {}
         self.next_combine: Any = None
 
     def prepare(self, most_tokens: int, hidden: int, experts: int, k: int) -> _symrail.EpDeviceLowLatency:
@@ -54,7 +54,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             if self.held is None or not self.held.shape(*shape):
                 Held.free(self)
                 self.held = _symrail.EpDeviceLowLatency(self.runtime, *shape, self.mask_late, self.timeout)
-            self.numbers, self.open, self.next_combine = {}, set(), None
+            self.numbers, self.open, self.next_combine = {}, {}, None
             self.shape = shape
         return self.held
 
@@ -68,7 +68,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         """See `Buffer.connect_ranks`."""
         must_not_capture("no ranks can be connected")
         self.buffers().connect(ranks)
-        self.sent, self.numbers, self.open = 0, {}, set()
+        self.sent, self.numbers, self.open = 0, {}, {}
 
     def _must_be_closed(self, call: str) -> None:
         """Refuses a call while a call of the same kind waits for its hook."""
@@ -122,14 +122,14 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         if receives:
             self.numbers[at] = self.sent
             return result, counts, handle, None
-        self.open.add("low_latency_dispatch")
         kept = (x, topk_idx, stats, waits, result, counts, handle)
+        self.open["low_latency_dispatch"] = kept
 
         def receive() -> None:
-            if "low_latency_dispatch" not in self.open or not kept:
-                raise StateError("a second call of a hook of low_latency_dispatch: dispatch again before it")
+            if self.open.get("low_latency_dispatch") is not kept:
+                raise StateError("a second call of a hook of low_latency_dispatch: each dispatch has its own hook")
             buffers.receive_dispatch(current_stream(self.gpu), to)
-            self.open.discard("low_latency_dispatch")
+            del self.open["low_latency_dispatch"]
             self.numbers[at] = self.sent
 
         return result, counts, handle, receive
@@ -160,14 +160,14 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             self._must_be_held(ranges)
         if receives:
             return combined, None
-        self.open.add("low_latency_combine")
         kept = (x, topk_idx, topk_weights, combined, waits)
+        self.open["low_latency_combine"] = kept
 
         def receive() -> None:
-            if "low_latency_combine" not in self.open or not kept:
-                raise StateError("a second call of a hook of low_latency_combine: combine again before it")
+            if self.open.get("low_latency_combine") is not kept:
+                raise StateError("a second call of a hook of low_latency_combine: each combine has its own hook")
             buffers.receive_combine(current_stream(self.gpu), to)
-            self.open.discard("low_latency_combine")
+            del self.open["low_latency_combine"]
 
         return combined, receive
 

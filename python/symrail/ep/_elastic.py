@@ -100,7 +100,8 @@ class ElasticBuffer:
     of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last. On GPUs
     of one host, at most 32, the biases come first, and the ranks in the order of their last slots, as DeepEP's.
     `dispatch` without a handle waits on the host for the counts, also with `do_cpu_sync=False`. Accepted without effect:
-    `allow_hybrid_mode`, `prefer_overlap_with_compute`, `sl_idx`, `num_allocated_qps`, `num_qps`, `num_gpu_timeout_secs`.
+    `allow_hybrid_mode`, `prefer_overlap_with_compute`, `sl_idx`, `num_allocated_qps`, `num_qps`. Waits on the host and
+    on the GPU last as long as the smaller one of `num_cpu_timeout_secs` and `num_gpu_timeout_secs`.
     Not there: Engram, point-to-point, and all-gather sessions.
     """
 
@@ -135,7 +136,7 @@ class ElasticBuffer:
             group,
             num_bytes,
             explicitly_destroy=explicitly_destroy,
-            timeout=float(num_cpu_timeout_secs),
+            timeout=float(min(num_cpu_timeout_secs, num_gpu_timeout_secs)),
             num_max_tokens_per_rank=max(1, num_max_tokens_per_rank),
         )
         self.group, self.num_bytes, self.num_max_tokens_per_rank = group, num_bytes, num_max_tokens_per_rank

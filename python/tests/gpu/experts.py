@@ -267,6 +267,40 @@ def order(buffer, ranks):
         assert "resolve_neg()" in str(error), error
 
 
+def streams(buffer, ranks, me):
+    """Calls of one Buffer on two streams, whose events nobody waits for before the end."""
+    experts, found = EACH * ranks, []
+    for call in range(400, 420):
+        x, topk_idx, weights = (part.cuda() for part in inputs(me, call, experts))
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x, topk_idx, MOST, experts, use_fp8=False)
+        combined, event, _ = buffer.low_latency_combine(rows, topk_idx, weights, handle, async_finish=True)
+        found.append((call, combined, event))
+    for call, combined, event in found:
+        event.current_stream_wait()
+        assert torch.equal(combined.cpu(), sums(*inputs(me, call, experts))), call
+    both = dict(async_finish=True, return_recv_hook=True)
+    must_raise(ArgumentError, lambda: buffer.low_latency_dispatch(x, topk_idx, MOST, experts, **both))
+    must_raise(ArgumentError, lambda: buffer.low_latency_combine(rows, topk_idx, weights, handle, **both))
+
+
+def joins(size, ranks, me):
+    """The last rank makes no call before `connect_ranks`; the others go on without it after the Buffer's time."""
+    last, experts = ranks - 1, EACH * ranks
+    buffer = deep_ep.Buffer(None, 0, size, low_latency_mode=True, enable_shrink=True, timeout=5)
+    if me != last:
+        x, topk_idx, _ = (part.cuda() for part in inputs(me, 500, experts))
+        status = torch.ones(ranks, dtype=torch.int32)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            buffer.low_latency_dispatch(x, topk_idx, MOST, experts, use_fp8=False)
+            # The masks are those behind the call, whatever its stream.
+            buffer.low_latency_query_mask_buffer(status)
+        assert status.tolist() == [int(rank == last) for rank in range(ranks)], status
+    buffer.connect_ranks([last])
+    rounds(buffer, ranks, me)
+    buffer.destroy()
+
+
 def main():
     symrail.init()
     me, ranks = symrail.my_pe(), symrail.n_pes()
@@ -279,6 +313,9 @@ def main():
     order(buffer, ranks)
     graph(buffer, ranks, me)
     rounds(buffer, ranks, me)
+    streams(buffer, ranks, me)
+    if ranks > 1:
+        joins(size, ranks, me)
     status = torch.ones(ranks, dtype=torch.int32, device="cuda")
     buffer.low_latency_query_mask_buffer(status)
     assert not status.any()

@@ -1,4 +1,4 @@
-"""PE 1 makes a call that frees or makes memory together, and PE 0 is late. Arguments: the job's id, this PE, what."""
+"""PE 1 makes a call that needs all PEs, most of them for memory, and PE 0 is late. Arguments: the job's id, this PE, what."""
 
 import os
 import sys
@@ -24,13 +24,14 @@ def rounds(buffer, hidden, k=2):
     return buffer.low_latency_combine(rows, idx, np.full((2, k), 1 / k, "float32"), handle)[0]
 
 
-if what in ("rows", "slots", "destroy"):
+if what in ("rows", "slots", "destroy", "connect"):
     buffer = deep_ep.Buffer(None, 1 << 20, low, low_latency_mode=True, timeout=LIMIT)
     assert (rounds(buffer, 64) == 1).all()
     late = {
         "rows": lambda: rounds(buffer, 128),
         "slots": lambda: rounds(buffer, 64, 4),
         "destroy": buffer.destroy,
+        "connect": lambda: buffer.connect_ranks([0]),
     }[what]
 elif what == "buffer":
     late = lambda: deep_ep.Buffer(None, 1 << 20, timeout=LIMIT)  # noqa: E731

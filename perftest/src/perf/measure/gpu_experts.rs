@@ -13,7 +13,7 @@ use symrail_ep::cuda::{
     DeviceTokensReceived, LowLatencyTokens,
 };
 use symrail_ep::plan::hosts::Hosts;
-use symrail_ep::{Element, Layout};
+use symrail_ep::{Element, Layout, WaitLimit};
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DeviceBuffer, Gpu, Stream};
 
@@ -116,7 +116,8 @@ impl<C: Backend> Bench<'_, C> {
         let (n_pes, limit) = (rt.n_pes(), patience(rt));
         let input = Input::new(MANY, token, n_pes);
         let (layout, own) = (input.layout(n_pes)?, OnGpu::new(gpu, &input)?);
-        let buffers = DeviceHighThroughput::new(device, nvrtc, heap::many_on_gpu(token, n_pes), USUAL_BLOCKS)?;
+        let buffers =
+            DeviceHighThroughput::new(device, nvrtc, heap::many_on_gpu(token, n_pes), USUAL_BLOCKS, WaitLimit::of(rt))?;
         let stream = Stream::new(gpu)?;
         let mut routes = buffers.routes(&stream)?;
         let tokens = DeviceTokens { rows: own.rows.at().get(), bytes: token, scales: (0, 0), topk: Some(own.topk()) };
@@ -165,7 +166,7 @@ impl<C: Backend> Bench<'_, C> {
         let input = Input::new(FEW, token, n_pes);
         let (layout, own, shape) = (input.layout(n_pes)?, OnGpu::new(gpu, &input)?, heap::few_on_gpu(token, n_pes));
         let (share, most) = (layout.share(), n_pes as usize * FEW);
-        let buffers = DeviceLowLatency::new(device, nvrtc, shape)?;
+        let buffers = DeviceLowLatency::new(device, nvrtc, shape, WaitLimit::of(rt))?;
         let stream = Stream::new(gpu)?;
         let sizes = [share * most * token, 4 * share, 4 * share * most, 8 * (share * n_pes as usize + 1)];
         let [rows, counts, sources, ranges] = sizes.map(|bytes| room(gpu, bytes));

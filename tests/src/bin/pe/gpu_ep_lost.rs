@@ -1,6 +1,6 @@
 //! Two ranks on GPUs continue low latency by kernels after the third was killed between rounds: within their time limit
 //! they get an error with its name and mask it, or with the argument `mask` the GPU does, and they run 300 verified
-//! rounds.
+//! rounds. Nobody else on the device gets that error.
 //!
 //! Started without a launcher, which would end the job: PE 0 starts the others. Each survivor prints `PE N is through`.
 use std::process::ExitCode;
@@ -13,8 +13,11 @@ use symrail::Runtime;
 use symrail::bootstrap::uid;
 use symrail::kernels::cuda::Stream;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail_ep::Error;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyTokens};
+use symrail_ep::cuda::{
+    DeviceHighThroughput, DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, HighThroughputShape,
+    LowLatencyTokens,
+};
+use symrail_ep::{Error, WaitLimit};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -25,6 +28,8 @@ const DIES_IN: u64 = 5;
 const TOKENS: usize = 6;
 const K: usize = 4;
 const SHAPE: DeviceShape = DeviceShape { most_tokens: TOKENS, hidden: 64, experts: 2 * RANKS as usize, k: K };
+const MANY: HighThroughputShape =
+    HighThroughputShape { most_tokens: 4, room: 12, row: 64, scales: 0, experts: RANKS as usize, k: 1 };
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub fn main() -> ExitCode {
@@ -56,7 +61,9 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
     let gpu = rt.own_gpu().unwrap();
     gpu.bind().unwrap();
     let device = rt.gpu_device(&gpu).unwrap();
-    let buffers = DeviceLowLatency::new(&device, &Nvrtc::find().unwrap(), SHAPE).unwrap();
+    let (nvrtc, limit) = (Nvrtc::find().unwrap(), WaitLimit::of(rt));
+    let buffers = DeviceLowLatency::new(&device, &nvrtc, SHAPE, limit).unwrap();
+    let many = DeviceHighThroughput::new(&device, &nvrtc, MANY, 1, limit).unwrap();
     buffers.mask_late(by_gpu).unwrap();
     let stream = Stream::new(&gpu).unwrap();
     let (row, rows) = (2 * SHAPE.hidden, 2 * RANKS as usize * TOKENS);
@@ -86,6 +93,9 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
             buffers.receive_combine(&stream, topk_at, TOKENS, out.at().get(), 0).unwrap();
         }
         stream.wait(LIMIT).unwrap();
+        // These are asked first, and would take what concerns them. Requests to the dead rank would.
+        let others = (device.state().check(), many.check());
+        assert!(matches!(others, (Ok(()), Ok(()))) || !device.is_mapped(LOST), "PE {me}, round {round}: {others:?}");
         match buffers.check() {
             Ok(()) => is_lost |= round == DIES_IN && by_gpu,
             Err(Error::Round(symrail::rounds::Error::Late { late: ranks, .. })) if !by_gpu && round == DIES_IN => {

@@ -65,6 +65,24 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
         let wrong = Parts { biases: [Some(rows(&data[..64], 64)), None], ..parts };
         assert!(matches!(buffers.combine(&wrong, &handle), Err(Error::Argument { .. })));
     }
+    // The handles of different dispatches, of which only one rank's tokens go elsewhere: some ranks expect as many rows by
+    // one as others send by the other.
+    let own = if me == 1 { TopK::new(&[-1; 4], 2)? } else { topk };
+    let other_layout = Layout::of(&own, 2 * ranks, ranks)?;
+    let (_, other) = buffers.dispatch(&Tokens { topk: Some((own, &weights)), ..good }, &other_layout)?;
+    let mine = if me == 0 { &handle } else { &other };
+    let of_mine = vec![1; 64 * mine.rows()];
+    let differs = [
+        buffers.dispatch_again(&Tokens { topk: None, ..good }, mine).err(),
+        buffers.combine(&Parts { rows: rows(&of_mine, 64), ..parts }, mine).err(),
+    ];
+    for differs in differs {
+        let what = "the routes of a handle (a checksum; 0 without one)";
+        assert!(
+            matches!(&differs, Some(Error::Runtime(ParametersDiffer { what: found, .. })) if *found == what),
+            "{differs:?}"
+        );
+    }
     buffers.combine(&parts, &handle)?;
 
     let mut low = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
@@ -93,8 +111,23 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
             assert!(matches!(low.send_combine(rows(data, 64), Element::F32, ranges), Err(Error::Argument { .. })));
         }
     }
+    // A rank that is masked while a call is in flight: its block of that call is not one of a later call.
     let sent = low.send_dispatch(rows(&data, 64), None, topk)?;
+    if me != 1 {
+        low.mask(1, true)?;
+    }
     low.receive_dispatch(&sent)?;
+    if me != 1 {
+        let back = low.mask(1, false);
+        assert!(matches!(back, Err(Error::Order { .. })), "{back:?}");
+    }
+    low.connect(&[1])?;
+    let data = vec![9; 128];
+    let sent = low.send_dispatch(rows(&data, 64), None, topk)?;
+    let found = low.receive_dispatch(&sent)?;
+    let count = found.counts[0] as usize;
+    assert!(me != 0 || count == ranks, "PE {me}: {:?}", found.counts);
+    assert!(found.rows[..64 * count].iter().all(|&byte| byte == 9), "PE {me}: a row of an earlier call");
     low.free()?;
     buffers.free()
 }
