@@ -12,7 +12,14 @@ case ${1-} in
   -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
   *) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
-cd "$(dirname "$(realpath "$0")")/.." || exit 1
+self=$(realpath "$0")
+cd "$(dirname "$self")/.." || exit 1
+# libfabric's provider verbs reads all of the kernel's symbols twice in every process, to see whether its NICs reach
+# GPUs: two thirds of the processor time of a short job. The tests find none, where a mount of their own is possible.
+hide='mount --bind /dev/null /proc/kallsyms'
+if [ -n "$(head -c 1 /proc/kallsyms 2> /dev/null)" ] && unshare --mount sh -c "$hide" 2> /dev/null; then
+  exec unshare --mount sh -c "$hide && exec \"\$0\"" "$self"
+fi
 CARGO_TARGET_DIR=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 export CARGO_TARGET_DIR
 target=$CARGO_TARGET_DIR

@@ -1,13 +1,15 @@
 // The device API for processes on this machine, as far as the kernels of cu/ use it. A PE is a process, its heap is
-// memory that all processes share, and the threads of a block are its threads. The test chooses which PEs are mapped.
+// memory that all processes share, and the threads of a block are contexts that take turns. The test chooses which PEs
+// are mapped.
 #pragma once
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +18,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <random>
 #include <vector>
 
 #define __global__
@@ -32,7 +34,7 @@ typedef unsigned int symrail_u32;
 #define SYMRAIL_CMP_GE 5
 
 struct dim { unsigned x; };
-static thread_local dim threadIdx, blockIdx, blockDim, gridDim;
+static dim threadIdx, blockIdx, blockDim, gridDim;
 
 // State that the PEs of a test inherit, and this PE's rank.
 static struct {
@@ -47,12 +49,31 @@ static struct {
     std::atomic<symrail_u64> failures{0}, time_outs{0};
 } job;
 
+// A thread of a block. It runs until it waits, which costs a hundredth of what threads of this machine cost that wait for
+// each other. Those that can go on do so in a new random order each time: what depends on an order without a barrier fails.
+struct context {
+    ucontext_t at;
+    // It goes on when this word, if any, has changed.
+    const symrail_u32* word = nullptr;
+    symrail_u32 before = 0;
+    bool polls = false, over = false;
+};
+static ucontext_t turns;
+static context* running = nullptr;
+// Others go on, until the word has changed; without a word until it is this one's turn again.
+static void give_way(const symrail_u32* word) {
+    running->word = word, running->before = word ? *word : 0, running->polls = !word;
+    swapcontext(&running->at, &turns);
+}
+
 // A barrier of threads.
 struct meeting {
-    pthread_barrier_t barrier;
-    explicit meeting(unsigned n) { pthread_barrier_init(&barrier, nullptr, n); }
-    ~meeting() { pthread_barrier_destroy(&barrier); }
-    void wait() { pthread_barrier_wait(&barrier); }
+    symrail_u32 n, arrived = 0, round = 0;
+    explicit meeting(unsigned n) : n(n) {}
+    void wait() {
+        if (++arrived < n) return give_way(&round);
+        arrived = 0, round++;
+    }
 };
 // The threads of the running block.
 struct block_threads {
@@ -195,7 +216,7 @@ static symrail_u64 symrail_wait_for(symrail_u64* word, F holds) {
             job.time_outs++;
             break;
         }
-        sched_yield();
+        give_way(nullptr);
     }
     return now;
 }
@@ -217,19 +238,48 @@ static void symrail_store(symrail_wide* to, symrail_wide piece) {
     *to = piece;
 }
 
+static struct {
+    const std::function<void()>* kernel;
+    unsigned blocks;
+} launched;
+static void run_thread() {
+    for (unsigned b = 0; b < launched.blocks; b++) {
+        blockIdx.x = b;
+        (*launched.kernel)();
+        block->all.wait();
+    }
+    running->over = true;
+}
 // Launches a kernel on this PE. Its blocks run one after the other, and the threads of a block run at the same time.
 static void launch(unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
+    static std::minstd_rand random(job.me + 1);
+    static std::vector<std::unique_ptr<char[]>> stacks;
+    const size_t stack = 256 << 10;
     block_threads all(threads);
-    block = &all;
-    std::vector<std::jthread> running;
-    for (unsigned t = 0; t < threads; t++)
-        running.emplace_back([&, t] {
-            for (unsigned b = 0; b < blocks; b++) {
-                threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
-                kernel();
-                all.all.wait();
-            }
-        });
+    block = &all, launched = {&kernel, blocks}, blockDim.x = threads, gridDim.x = blocks;
+    while (stacks.size() < threads) stacks.emplace_back(new char[stack]);
+    std::vector<context> contexts(threads);
+    std::vector<unsigned> order;
+    for (unsigned t = 0; t < threads; t++) {
+        ucontext_t& at = contexts[t].at;
+        getcontext(&at);
+        at.uc_stack.ss_sp = stacks[t].get(), at.uc_stack.ss_size = stack, at.uc_link = &turns;
+        makecontext(&at, run_thread, 0);
+        order.push_back(t);
+    }
+    for (unsigned left = threads; left > 0;) {
+        std::shuffle(order.begin(), order.end(), random);
+        bool idle = true;
+        for (unsigned t : order) {
+            context& one = contexts[t];
+            if (one.over || (one.word && *one.word == one.before)) continue;
+            running = &one, one.polls = false, threadIdx.x = t;
+            swapcontext(&turns, &one.at);
+            idle &= one.polls, left -= one.over;
+        }
+        // All of them wait for other PEs.
+        if (idle) sched_yield();
+    }
 }
 
 // Memory that all processes share.

@@ -6,6 +6,7 @@
 
 enum { MOST = 3000, MOST_PES = 8 };
 static const size_t COUNTS[] = {1, 3, 130, MOST};
+enum { COUNT_OF_COUNTS = sizeof COUNTS / sizeof COUNTS[0] };
 
 /* The element `i` of PE `pe` (its index in the team). */
 static long value(int pe, size_t i, int round) { return (long)((pe * 37 + i * 11 + (size_t)round * 5) % 113) + 1; }
@@ -117,21 +118,21 @@ BITWISE(BITS)
 /* Destination and source, in memory that is large enough for each type. */
 static void *to, *from;
 
-static void team_collectives(shmem_team_t team)
+/* Every type with one count: four turns in a row are all pairs of a type and a count. */
+static void team_collectives(shmem_team_t team, int turn)
 {
     round_number = 0;
-    for (size_t c = 0; c < sizeof COUNTS / sizeof COUNTS[0]; c++) {
-        const size_t count = COUNTS[c];
-#define CALL_MOVES(name, type) name##_moves(team, to, from, count);
-        MOVED(CALL_MOVES)
-        for (int in_place = 0; in_place < 2; in_place++) {
+    size_t count;
+#define TAKE_TURN count = COUNTS[(size_t)turn++ % COUNT_OF_COUNTS]
+#define CALL_MOVES(name, type) TAKE_TURN, name##_moves(team, to, from, count);
+    MOVED(CALL_MOVES)
+    for (int in_place = 0; in_place < 2; in_place++) {
 #define CALL_NUMBERS(name, type)                                                                             \
-    name##_arithmetic(team, to, from, count, in_place);                                                      \
+    TAKE_TURN, name##_arithmetic(team, to, from, count, in_place);                                           \
     name##_order(team, to, from, count, in_place);
-#define CALL_BITS(name, type) name##_bits(team, to, from, count, in_place);
-            COMPARED(CALL_NUMBERS)
-            BITWISE(CALL_BITS)
-        }
+#define CALL_BITS(name, type) TAKE_TURN, name##_bits(team, to, from, count, in_place);
+        COMPARED(CALL_NUMBERS)
+        BITWISE(CALL_BITS)
     }
     /* A collective of no elements is valid. */
     CHECK(shmem_int_broadcast(team, to, from, 0, 0) == 0);
@@ -152,7 +153,7 @@ static void active_set_collectives(int start, int log_stride, int n)
     const int stride = 1 << log_stride, me = (shmem_my_pe() - start) / stride;
     if (shmem_my_pe() < start || (shmem_my_pe() - start) % stride != 0 || me >= n) return;
     int *dest = to, *source = from;
-    for (size_t c = 0; c < sizeof COUNTS / sizeof COUNTS[0]; c++) {
+    for (size_t c = 0; c < COUNT_OF_COUNTS; c++) {
         const size_t count = COUNTS[c];
         for (size_t i = 0; i < 3 * count * (size_t)n; i++) source[i] = (int)value(me, i, 0);
         for (size_t i = 0; i < 2 * count * (size_t)n; i++) dest[i] = 0;
@@ -260,18 +261,21 @@ int main(void)
     from = shmem_malloc((size_t)(3 * MOST * n) * sizeof(long double));
     CHECK(to && from);
 
-    team_collectives(SHMEM_TEAM_WORLD);
+    /* All pairs on teams of all PEs; on smaller teams, turns that depend on the number of PEs. */
+    team_collectives(SHMEM_TEAM_WORLD, 0);
+    team_collectives(SHMEM_TEAM_WORLD, 2);
     shmem_team_t team, row, column;
     /* Every other PE; all PEs in reverse order; rows and columns. */
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, (n + 1) / 2, NULL, 0, &team) == 0);
-    if (team != SHMEM_TEAM_INVALID) team_collectives(team);
+    if (team != SHMEM_TEAM_INVALID) team_collectives(team, n);
     shmem_team_destroy(team);
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, n - 1, -1, n, NULL, 0, &team) == 0);
     CHECK(shmem_team_my_pe(team) == n - 1 - shmem_my_pe());
-    team_collectives(team);
+    team_collectives(team, 1);
+    team_collectives(team, 3);
     CHECK(shmem_team_split_2d(team, 2, NULL, 0, &row, NULL, 0, &column) == 0);
-    team_collectives(row);
-    team_collectives(column);
+    team_collectives(row, n + 1);
+    team_collectives(column, n + 2);
     shmem_team_destroy(column);
     shmem_team_destroy(row);
     shmem_team_destroy(team);
