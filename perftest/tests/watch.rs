@@ -29,6 +29,21 @@ impl Drop for Job {
     }
 }
 
+impl Job {
+    /// A job of two PEs that puts over these rails, if any are named, until it is dropped.
+    fn puts(rails: &[&str]) -> Job {
+        let mut perf = symrail(&[&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000000"], rails].concat());
+        Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Its PEs that run by now.
+    fn pes(&self) -> Vec<String> {
+        let launcher = self.0.id();
+        let path = format!("/proc/{launcher}/task/{launcher}/children");
+        std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(String::from).collect()
+    }
+}
+
 fn wire() -> bool {
     let there = symrail_transport::ofi::load(&symrail_transport::env::Settings::default()).is_ok();
     if !there {
@@ -41,25 +56,17 @@ fn top(args: &[&str]) -> Output {
     symrail(&[&["top"], args].concat()).output().unwrap()
 }
 
-/// The PEs that a launcher has started.
-fn children(launcher: u32) -> Vec<String> {
-    let path = format!("/proc/{launcher}/task/{launcher}/children");
-    std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(String::from).collect()
-}
-
 #[test]
 #[serial]
 fn top_shows_what_a_running_job_does() {
     if !wire() {
         return;
     }
-    // Runs until it is killed.
-    let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000", "--rails", "1"]);
-    let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let job = Job::puts(&["--rails", "1"]);
     let begun = Instant::now();
     let shown = loop {
         assert!(begun.elapsed() < TIME_LIMIT, "nothing was shown");
-        let pids = children(job.0.id());
+        let pids = job.pes();
         if pids.len() < 2 {
             std::thread::yield_now();
             continue;
@@ -88,8 +95,7 @@ fn top_shows_what_a_running_job_does() {
 #[test]
 #[serial]
 fn top_shows_neither_itself_nor_children_nor_other_users() {
-    let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000000"]);
-    let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let job = Job::puts(&[]);
     let link = |pid: &str| {
         let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
         let named = |path: &PathBuf| {
@@ -107,7 +113,7 @@ fn top_shows_neither_itself_nor_children_nor_other_users() {
     while pes.len() < 2 || !pes.iter().all(|pe| shown().contains(pe)) {
         assert!(begun.elapsed() < TIME_LIMIT, "no job");
         std::thread::yield_now();
-        pes = children(job.0.id());
+        pes = job.pes();
     }
     // Like a child: another process with the same file.
     let held = std::fs::File::open(link(&pes[0]).unwrap()).unwrap();
@@ -138,12 +144,11 @@ fn metrics_of_a_running_job_are_served_and_written() {
     if !wire() {
         return;
     }
-    let mut perf = symrail(&["perf", "put-lat", "-b", "8", "-e", "8", "-i", "1000000000", "--rails", "1"]);
-    let job = Job(perf.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let job = Job::puts(&["--rails", "1"]);
     let begun = Instant::now();
     let (pids, text) = loop {
         assert!(begun.elapsed() < TIME_LIMIT, "no metrics");
-        let pids = children(job.0.id()).join(",");
+        let pids = job.pes().join(",");
         let text = String::from_utf8(top(&["--prometheus", "-", "-n", "1", "--pid", &pids]).stdout).unwrap();
         if values(&text, BYTES).iter().any(|bytes| *bytes > 0.0) {
             break (pids, text);

@@ -22,6 +22,8 @@ pub struct Driver {
     turns: AtomicU64,
     /// The number of threads that wait for the engine, before which the proxy thread does not take it.
     wanted: AtomicU32,
+    /// How often a host thread has taken the engine to start an operation.
+    issues: AtomicU32,
     polls: AtomicU32,
     pub(crate) stop: AtomicBool,
     /// The proxy thread sleeps although it has a spare core.
@@ -101,6 +103,7 @@ impl Driver {
             waiting: AtomicU32::new(0),
             turns: AtomicU64::new(0),
             wanted: AtomicU32::new(0),
+            issues: AtomicU32::new(0),
             polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -125,6 +128,22 @@ impl Driver {
         let engine = self.engine();
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         engine
+    }
+
+    /// As [`Driver::engine`], to start an operation, perhaps one of many. A poll of the proxy thread between two of them
+    /// would cost this thread a system call or two for the mutex, and would post operations that wait to be coalesced.
+    /// So the proxy thread polls rarely while operations are started.
+    pub fn engine_to_issue(&self) -> MutexGuard<'_, Engine> {
+        let engine = self.engine();
+        // A load and a store suffice, since the engine's lock is held.
+        self.issues.store(self.issues.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        engine
+    }
+
+    /// Whether a host thread has started an operation since the query before, whose count is `seen`.
+    pub(crate) fn has_issued(&self, seen: &mut u32) -> bool {
+        let issues = self.issues.load(Ordering::Relaxed);
+        issues != std::mem::replace(seen, issues)
     }
 
     /// Whether threads wait for the engine.

@@ -12,6 +12,9 @@ const SHORT_POLL: Duration = Duration::from_micros(50);
 const LONGEST_SHORT_POLL: Duration = Duration::from_millis(2);
 /// The shortest sleep that is worthwhile. After a shorter one the thread polls for longer.
 const SHORTEST_USEFUL_SLEEP: Duration = Duration::from_micros(200);
+/// A sleep that ended within this time found bytes that had arrived before: a peer writes much, which the rail does not
+/// report. A poll that moves such bytes may take longer than the thread polls without events.
+const AT_ONCE: Duration = Duration::from_micros(20);
 /// How often the proxy thread checks whether host threads still drive the engine. A peer may wait this long when the PE
 /// changes from waiting to computing. Each check costs the thread on the core a context switch, so the interval grows
 /// while host threads continue. It grows further while each check finds one of them driving, because a PE that
@@ -27,12 +30,14 @@ pub(crate) struct PollBackoff {
     /// How long to poll after the next event, and until when to poll.
     span: Duration,
     until: Instant,
+    /// The last sleep ended at once.
+    in_vain: bool,
 }
 
 impl PollBackoff {
     pub fn new(spare_core: bool, now: Instant) -> PollBackoff {
         let (shortest, longest) = if spare_core { (POLL, POLL) } else { (SHORT_POLL, LONGEST_SHORT_POLL) };
-        PollBackoff { shortest, longest, span: shortest, until: now }
+        PollBackoff { shortest, longest, span: shortest, until: now, in_vain: false }
     }
 
     /// Whether polling is still worthwhile.
@@ -55,8 +60,17 @@ impl PollBackoff {
         self.until = now + self.shortest;
     }
 
-    /// Notes that an event ended a sleep that began at `asleep`.
-    pub fn wake(&mut self, asleep: Instant, now: Instant) {
+    /// Whether the last sleep ended at once, so that several polls are worthwhile before another one.
+    pub fn slept_in_vain(&self) -> bool {
+        self.in_vain
+    }
+
+    /// Notes that a sleep that began at `asleep` is over; `woken`: an event ended it.
+    pub fn wake(&mut self, woken: bool, asleep: Instant, now: Instant) {
+        self.in_vain = woken && now - asleep < AT_ONCE;
+        if !woken {
+            return;
+        }
         self.span =
             if now - asleep < SHORTEST_USEFUL_SLEEP { (self.span * 2).min(self.longest) } else { self.shortest };
         self.go_on(now);
@@ -115,7 +129,7 @@ mod tests {
         poll_backoff.go_on(at(0));
         assert!(poll_backoff.goes_on(at(49)) && !poll_backoff.goes_on(at(50)));
         for (span, now) in [100, 200, 400, 800, 1600, 2000, 2000].into_iter().zip((10_000..).step_by(10_000)) {
-            poll_backoff.wake(at(now - 199), at(now));
+            poll_backoff.wake(true, at(now - 199), at(now));
             assert!(poll_backoff.goes_on(at(now + span - 1)) && !poll_backoff.goes_on(at(now + span)), "{span} µs");
         }
         assert_eq!(poll_backoff.idle_for(at(100_000)), Duration::from_micros(28_000));
@@ -123,8 +137,25 @@ mod tests {
         poll_backoff.take_over(at(200_000));
         assert!(poll_backoff.goes_on(at(200_049)) && !poll_backoff.goes_on(at(200_050)));
         // A worthwhile sleep is no reason either.
-        poll_backoff.wake(at(300_000), at(300_200));
+        poll_backoff.wake(true, at(300_000), at(300_200));
         assert!(poll_backoff.goes_on(at(300_249)) && !poll_backoff.goes_on(at(300_250)));
+    }
+
+    #[test]
+    fn a_sleep_that_ends_at_once_was_in_vain() {
+        let start = Instant::now();
+        let at = |us| start + Duration::from_micros(us);
+        for spare_core in [false, true] {
+            let mut poll_backoff = PollBackoff::new(spare_core, start);
+            let mut after = |woken, us: u64| {
+                poll_backoff.wake(woken, at(1000), at(1000 + us));
+                poll_backoff.slept_in_vain()
+            };
+            assert_eq!(
+                [after(true, 19), after(false, 19), after(true, 20), after(true, 0)],
+                [true, false, false, true]
+            );
+        }
     }
 
     #[test]
@@ -133,7 +164,7 @@ mod tests {
         let at = |us| start + Duration::from_micros(us);
         let mut poll_backoff = PollBackoff::new(true, start);
         for (asleep, now) in [(1_000, 1_001), (20_000, 30_000)] {
-            poll_backoff.wake(at(asleep), at(now));
+            poll_backoff.wake(true, at(asleep), at(now));
             assert!(poll_backoff.goes_on(at(now + 4_999)) && !poll_backoff.goes_on(at(now + 5_000)));
         }
     }

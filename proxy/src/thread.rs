@@ -41,6 +41,9 @@ const NOT_LONG_AGO: Duration = Duration::from_millis(200);
 /// behind later (see [`Driver::set_idle_task`]) may wait as long.
 const IN_USE_SLEEP: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// How long the thread leaves the engine to a host thread that starts operations, after one poll. What was started last
+/// waits as long if the host thread computes from then on.
+const ISSUING: Duration = Duration::from_micros(100);
 /// Busy rounds between two runs of the idle task.
 const ROUNDS_PER_IDLE_TASK: u32 = 64;
 
@@ -122,7 +125,7 @@ fn run(driver: &Driver, options: Options) {
     let (mut poll_backoff, mut passive) = (PollBackoff::new(options.spare_core, begun), PassiveInterval::new());
     let (mut rounds, mut idle_polls) = (0u32, 0u32);
     let mut timed = FIRST_TIMED_SLEEP;
-    let mut turns_seen = 0;
+    let (mut turns_seen, mut issues_seen) = (0, 0);
     let (mut contended, mut contended_until) = (false, begun);
     while !driver.stop.load(Ordering::Acquire) {
         let driven = driver.driven(&mut turns_seen);
@@ -138,6 +141,13 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         passive.end();
+        if driver.has_issued(&mut issues_seen) && !options.spin {
+            driver.try_poll();
+            driver.run_idle_task();
+            sleep(driver, &[], &[], ISSUING);
+            poll_backoff.take_over(Instant::now());
+            continue;
+        }
         if driver.is_wanted() {
             std::hint::spin_loop();
             continue;
@@ -152,7 +162,8 @@ fn run(driver: &Driver, options: Options) {
             continue;
         }
         idle_polls = idle_polls.wrapping_add(1);
-        if options.spin || !(contended || idle_polls.is_multiple_of(POLLS_PER_CHECK)) {
+        let each = contended && !poll_backoff.slept_in_vain();
+        if options.spin || !(each || idle_polls.is_multiple_of(POLLS_PER_CHECK)) {
             std::hint::spin_loop();
             continue;
         }
@@ -191,13 +202,11 @@ fn run(driver: &Driver, options: Options) {
             // A wake-up to run an idle task announces no traffic. Without a wake-up one poll shows whether there is
             // any.
             let woken = woken && (driver.dozes.swap(false, Ordering::Relaxed) || longest <= LONGEST_TIMED_SLEEP);
-            idle_polls = POLLS_PER_CHECK - 1;
             let longest =
                 if poll_backoff.idle_for(asleep) < NOT_LONG_AGO { LONGEST_TIMED_SLEEP } else { LONGEST_IDLE_SLEEP };
             timed = (timed * 2).min(longest);
-            if woken {
-                poll_backoff.wake(asleep, Instant::now());
-            }
+            poll_backoff.wake(woken, asleep, Instant::now());
+            idle_polls = if poll_backoff.slept_in_vain() { 0 } else { POLLS_PER_CHECK - 1 };
         } else {
             std::thread::yield_now();
         }

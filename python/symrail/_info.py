@@ -28,7 +28,8 @@ def info() -> Info:
     `version`; `libraries`: by name, the loaded `path` and `version`, or `missing` with `reason` and `remedy`, and its
     `purpose`; `job`: None before `init` and after `finalize`, otherwise `pe`, `n_pes`, `heap_kind`, `heap_bytes`
     (including the runtime's own), `proxy_threads`, `rails` (`name`, `provider`, `nic`, and `rdma`: whether a NIC
-    instead of a CPU reads and writes the target's memory), `why` (sentences), `paths` (to each PE: `pe`; `path`:
+    instead of a CPU reads and writes the target's memory; `speed`: None, or with the policy `adaptive` the measured
+    `bandwidth` in bytes a second and `latency` in ns), `why` (sentences), `paths` (to each PE: `pe`; `path`:
     "self", "mapped" or "wire"; `staged`: whether bytes pass through a buffer in host memory; `why`).
 
     Raises SettingError. The command `symrail info` shows more of the machine.
@@ -54,7 +55,9 @@ def _lines(found: Info) -> Iterator[str]:
     threads = f", {job['proxy_threads']} proxy thread(s)" if job["rails"] else ""
     yield f"PE {job['pe']} of {job['n_pes']}: heap of {job['heap_bytes'] / 2**20:.0f} MiB, kind {job['heap_kind']}{threads}"
     for rail in job["rails"]:
-        yield f"  rail {rail['name']:<15} {rail['provider']}{', RDMA' if rail['rdma'] else ''}; {rail['nic']}"
+        speed = rail["speed"]
+        measured = f"; {speed['bandwidth'] / 1e6:.0f} MB/s, {speed['latency'] / 1e3:.0f} us" if speed else ""
+        yield f"  rail {rail['name']:<15} {rail['provider']}{', RDMA' if rail['rdma'] else ''}; {rail['nic']}{measured}"
     for (path, staged, why), group in groupby(job["paths"], lambda to: (to["path"], to["staged"], to["why"])):
         pes = [to["pe"] for to in group]
         to = f"PE {pes[0]}" if len(pes) == 1 else f"PEs {pes[0]}-{pes[-1]}"

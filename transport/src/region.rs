@@ -43,6 +43,8 @@ pub struct Regions {
     buffers: BTreeMap<(At, u32), u64>,
     /// The keys of segments and buffers for each rail, by address.
     local: Ranges<Box<[LocalKey]>>,
+    /// The end of the segments that follow one another from offset 0 on. Most checks of a range need no search.
+    contiguous: u64,
     /// For each PE, its segments by offset; empty when memory is symmetric.
     separate: Vec<BTreeMap<At, SeparateSegment>>,
     rails: usize,
@@ -64,6 +66,14 @@ impl Regions {
         self.local.insert(segment.base().addr() as u64, segment.bytes(), segment.id().into(), keys);
         self.offsets.insert(segment.id(), segment.offset());
         self.segments.insert(At(segment.offset()), Known { segment, local, remote: Sparse::default() });
+        self.find_contiguous();
+    }
+
+    fn find_contiguous(&mut self) {
+        self.contiguous = 0;
+        while let Some(known) = self.segments.get(&At(self.contiguous)).filter(|known| known.segment.bytes() > 0) {
+            self.contiguous = known.segment.offset().saturating_add(known.segment.bytes());
+        }
     }
 
     /// Forgets a segment of this PE.
@@ -72,6 +82,7 @@ impl Regions {
             && let Some(Known { segment, .. }) = self.segments.remove(&At(offset))
         {
             self.local.remove(segment.base().addr() as u64, segment.bytes(), id.into());
+            self.find_contiguous();
         }
     }
 
@@ -227,8 +238,16 @@ impl Regions {
     ///
     /// # Errors
     /// [`Error::OutOfSegment`].
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, operation: Operation, pe: Pe, offset: u64, bytes: u64) -> Result<()> {
+        if offset < self.contiguous && bytes <= self.contiguous - offset && self.separate.is_empty() {
+            return Ok(());
+        }
+        self.search(operation, pe, offset, bytes)
+    }
+
+    #[inline(never)]
+    fn search(&self, operation: Operation, pe: Pe, offset: u64, bytes: u64) -> Result<()> {
         let mut at = offset;
         let end = offset.checked_add(bytes);
         while let Some(end) = end

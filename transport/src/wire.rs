@@ -152,6 +152,7 @@ impl Request {
     pub const SIZE: usize = 48;
 
     /// Encodes the request.
+    #[inline(always)]
     #[must_use]
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut b = [0; Self::SIZE];

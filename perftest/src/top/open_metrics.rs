@@ -118,8 +118,8 @@ fn lanes(pes: &[(String, &Figures)]) -> BTreeMap<String, LaneCounters> {
 
 fn histogram(text: &mut String, name: &str, of: &str, counters: &LaneCounters) {
     let mut count = 0u64;
-    for (bucket, &more) in counters.latency.0.iter().enumerate() {
-        count += u64::from(more);
+    for (bucket, more) in counters.latency.0.iter().enumerate() {
+        count = count.saturating_add(*more);
         // The last one counts all longer times.
         let bound =
             if bucket + 1 < Latency::BUCKETS { format!("{}", (2u64 << bucket) as f64 / 1e9) } else { "+Inf".into() };

@@ -225,7 +225,7 @@ mod tests {
 
     fn pe(pe: u32, age_us: u64, bytes: u64) -> Figures {
         let mut latency = Latency::default();
-        latency.0[13] = bytes as u32;
+        latency.0[13] = bytes;
         let counters = LaneCounters { writes: 2 * bytes, bytes, failed: 1, latency, ..LaneCounters::default() };
         let lane = Lane { owner: "proxy".into(), rail: "127.0.0.2".into(), counters, speed: None };
         Figures { pe, n_pes: 2, fabric: "tcp".into(), age_us, lanes: vec![lane], ..Figures::default() }
@@ -289,7 +289,7 @@ mod tests {
         let mut evil = pe(0, 1, u64::MAX / 2);
         evil.fabric = "tcp\x1b]0;title\x07\x1b[2J".into();
         evil.lanes[0].rail = format!("\x1b[31mred\r\n\u{202e}\u{9b}{}", "x".repeat(300));
-        evil.lanes[0].counters.latency = Latency([u32::MAX; 32]);
+        evil.lanes[0].counters.latency = Latency([u64::MAX; 32]);
         let now = BTreeMap::from([(1, evil.clone()), (2, evil)]);
         let text = Table::between(&BTreeMap::new(), &now, Duration::from_secs(1)).lines(None).join("\n");
         assert!(text.chars().all(|c| c == '\n' || c == ' ' || c.is_ascii_graphic()), "{text:?}");

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use symrail_core::simulation;
 use symrail_heap::guarded::{GuardedCopyEngine, GuardedMemory};
 use symrail_heap::mailbox;
 use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
@@ -135,6 +136,8 @@ pub fn world_with(
     native_amo: bool,
     staged: bool,
 ) -> World {
+    // The speed of lanes depends on the time, and a seed has to do the same each time.
+    simulation::set_nanos(Some(0));
     let n = 2 + random.below(2) as usize;
     let ordered = random.below(2) == 0;
     let order = Order {
@@ -322,6 +325,7 @@ pub fn world_with(
 impl World {
     pub fn poll_one(&mut self) {
         self.polls += 1;
+        simulation::spend(1_000_000_000 / self.polls_per_second);
         if self.fails_every > 0 && self.random.below(self.fails_every) == 0 {
             self.disturb();
         }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use symrail_heap::Reach;
 use symrail_transport::Pe;
+use symrail_transport::endpoint::LaneSpeed;
 use symrail_transport::env::HeapKind;
 
 use crate::error::Error;
@@ -44,6 +45,8 @@ pub struct Rail {
     pub nic: String,
     /// Whether a NIC reads and writes the target's memory; otherwise the target's CPU does.
     pub rdma: bool,
+    /// Its measured speed, which only the policy `adaptive` needs; none before the first large operation.
+    pub speed: Option<LaneSpeed>,
 }
 
 /// The path of this PE's operations to a PE's heap.
@@ -116,6 +119,7 @@ impl Description {
                     provider: caps.provider.clone(),
                     nic: nic(&caps.name).unwrap_or_default(),
                     rdma: !caps.software,
+                    speed: wire.speed(&caps.name),
                 };
                 (wire.rails().iter().map(rail).collect(), why)
             }
@@ -193,7 +197,8 @@ mod tests {
     use super::*;
 
     fn description(heap: &str, path: PathKind, staged: bool, rails: &[bool]) -> Description {
-        let rail = |&rdma: &bool| Rail { name: "r".into(), provider: "p".into(), nic: String::new(), rdma };
+        let rail =
+            |&rdma: &bool| Rail { name: "r".into(), provider: "p".into(), nic: String::new(), rdma, speed: None };
         let to = |pe, path, staged| Path { pe, path, staged, why: "because".into() };
         Description {
             pe: 0,

@@ -20,7 +20,7 @@ use symrail_transport::endpoint::{LaneCounters, LaneSpeed};
 /// The memory file's name, as `/proc/PID/fd` shows it.
 const NAME: &str = "symrail-figures";
 /// The format's version; every change of [`Figures`] changes it.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// Bytes before the figures: stamp, version and length.
 const HEAD: usize = 16;
 /// The most bytes of figures that a reader accepts.
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn another_form_of_figures_has_another_version() {
         let figures = Figures { lanes: vec![Lane::default()], ..Figures::default() };
-        assert_eq!((VERSION, postcard::to_allocvec(&figures).unwrap().len()), (6, 55));
+        assert_eq!((VERSION, postcard::to_allocvec(&figures).unwrap().len()), (7, 55));
     }
 
     #[test]

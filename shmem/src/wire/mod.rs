@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 use symrail_core::clock;
 use symrail_proxy::{Driver, Proxy};
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::LaneCounters;
+use symrail_transport::endpoint::{LaneCounters, LaneSpeed};
 use symrail_transport::rail::RailCaps;
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe};
@@ -167,6 +167,16 @@ impl Wire {
     pub fn counters(&self) -> Vec<LaneCounters> {
         let counters = |driver: &Arc<Driver>| driver.engine().endpoint().counters().to_vec();
         self.drivers.iter().flat_map(counters).chain(self.host_counters()).collect()
+    }
+
+    /// The measured speed of a rail, as far as a proxy thread knows it.
+    pub fn speed(&self, rail: &str) -> Option<LaneSpeed> {
+        self.drivers.iter().find_map(|driver| {
+            let mut engine = driver.engine();
+            let endpoint = engine.endpoint();
+            let lane = endpoint.caps().iter().position(|caps| caps.name == rail)?;
+            endpoint.speeds().get(lane).copied().flatten()
+        })
     }
 
     /// How many fences the proxy threads' endpoints and the host endpoints were asked for.

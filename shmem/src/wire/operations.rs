@@ -159,7 +159,7 @@ impl<'a> WireContext<'a> {
         self.keep_fence(path)?;
         Wait::for_engine(*self, thread).until(|| {
             let tag = self.host().lock().new_tag();
-            let mut engine = driver.engine();
+            let mut engine = driver.engine_to_issue();
             if !engine.ready() {
                 engine.poll();
                 return Ok(None);

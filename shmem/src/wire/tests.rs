@@ -401,6 +401,24 @@ fn large_puts_take_proxy_threads_in_turn_and_a_quiet_completes_all() {
 }
 
 #[test]
+fn the_proxy_thread_leaves_the_engine_to_a_thread_that_starts_operations() {
+    const BURST: usize = 512;
+    let world = world_of(FabricConfig { again: 0, ..FabricConfig::default() }, 1, 2, BLOCK);
+    let source = vec![1; BLOCK];
+    let rounds = || world.wire.drivers()[0].engine().rounds();
+    let (mut polls, mut naps) = (0, 0);
+    for _ in 0..50 {
+        let (begun, before) = (Instant::now(), rounds());
+        (0..BURST).for_each(|_| put_block(&world, 0, &source));
+        // Between two of its polls the thread sleeps for at least 100 us.
+        polls += rounds() - before;
+        naps += begun.elapsed().as_micros() as u64 / 100 + 2;
+        world.on_wire().quiet().unwrap();
+    }
+    assert!(polls <= naps, "{polls} polls of the proxy thread where there is time for {naps}");
+}
+
+#[test]
 fn nothing_passes_a_fence_whichever_proxy_thread_has_it() {
     const FLAG: usize = 3 * BLOCK;
     let world = world_of(slow(), 2, 2, FLAG + 1);

@@ -164,6 +164,7 @@ pub enum Fetch {
 
 impl Command {
     /// The kind of operation, for errors.
+    #[inline]
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {
@@ -212,6 +213,7 @@ impl Command {
     }
 
     /// The number of bytes moved.
+    #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match self {

@@ -206,11 +206,13 @@ impl Core {
                 if let Some(c) = self.lanes.get_mut(dest, home.into()) {
                     c.writes = c.writes.saturating_sub(1);
                     c.bytes = c.bytes.saturating_sub(len as u64);
+                    self.lanes.end_bytes(home.into(), len as u64);
                 }
             }
             Work::Read { .. } => {
                 if let Some(c) = self.lanes.get_mut(dest, home.into()) {
                     c.bytes = c.bytes.saturating_sub(len as u64);
+                    self.lanes.end_bytes(home.into(), len as u64);
                 }
                 // The user's memory may be written only until the operation is complete.
                 if let Some(via) = via
@@ -226,6 +228,7 @@ impl Core {
                 if let Some(c) = self.lanes.get_mut(dest, lane) {
                     c.writes = c.writes.saturating_sub(1);
                     c.bytes = c.bytes.saturating_sub(len as u64);
+                    self.lanes.end_bytes(lane, len as u64);
                 }
                 // SAFETY: the slot has 8 aligned bytes that the rail has finished writing.
                 let value = unsafe { ptr.cast::<u64>().read() } & (u64::MAX >> (64 - 8 * amo.ty.size()));

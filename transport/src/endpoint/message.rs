@@ -9,6 +9,7 @@ use super::command::{OpHandle, Owner};
 use super::operations::Op;
 use super::protocol::{Gather, PostFlags};
 use super::queue::{Work, WorkRequest};
+use super::software::append;
 use super::{Core, Endpoint};
 use crate::amo::{AmoOp, AmoType};
 use crate::bounce::SMALL;
@@ -34,6 +35,7 @@ impl Endpoint {
     }
 
     /// Numbers a request and sends it, or gathers it with others. Its id is the operation that waits for it, or 0.
+    #[inline(always)]
     pub(super) fn send_request(
         &mut self,
         pe: Pe,
@@ -47,8 +49,6 @@ impl Endpoint {
             Gather::IfClose => self.core.follows_closely(pe, lane),
             Gather::Yes => true,
         };
-        let (ptr, len) = payload;
-        let op = request.id;
         if self.core.profile.introduction().is_some() {
             self.introduce(pe, lane);
         }
@@ -59,25 +59,33 @@ impl Endpoint {
             request.urgent |= self.core.will_wait(pe, lane);
         }
         self.core.observer.requested(lane);
-        let Some(c) = self.core.lanes.get_mut(pe, lane) else { return };
-        request.sequence = c.number(op, Request::SIZE + len);
-        request.source = self.core.profile.source_at(pe);
+        let Core { lanes, profile, bounce, .. } = &mut self.core;
+        let Some(c) = lanes.get_mut(pe, lane) else { return };
+        request.sequence = c.number(request.id, Request::SIZE + payload.1);
+        request.source = profile.source_at(pe);
         request.lane = c.theirs(lane) as u8;
         request.acknowledged = c.applied as u16;
-        request.payload = len as u16;
-        let gathered = c.outbox.is_some();
+        request.payload = payload.1 as u16;
+        let appended = waits && append(c, bounce, profile.caps(lane).max_send, &request, payload);
         if !flags.acknowledge {
             // The next quiet asks, even where the answer is wanted soon to free buffers.
             c.lazy = true;
-            self.core.lanes.list(pe, lane);
-        } else if request.urgent {
-            self.core.lanes.note_ack_requested(pe, lane);
-        } else {
-            self.core.lanes.note_ack_not_requested(pe, lane);
+            if !c.listed {
+                lanes.list(pe, lane);
+            }
+        } else if request.urgent == c.ack_not_requested {
+            lanes.note_ack(pe, lane, request.urgent);
         }
-        let head = request.encode();
-        if waits || gathered {
-            if self.gather(pe, lane, request.sequence, &head, payload) {
+        if !appended {
+            self.send_numbered(pe, lane, &request, payload, waits);
+        }
+    }
+
+    /// Sends a numbered request. If it `waits`, or if others are gathered, it goes behind them or begins a message.
+    #[inline(never)]
+    fn send_numbered(&mut self, pe: Pe, lane: usize, request: &Request, payload: (*mut u8, usize), waits: bool) {
+        if waits || self.core.lanes.get(pe, lane).is_some_and(|c| c.outbox.is_some()) {
+            if self.gather(pe, lane, request, payload) {
                 if !waits {
                     self.send_outbox(pe, lane);
                 }
@@ -86,9 +94,9 @@ impl Endpoint {
             self.send_outbox(pe, lane);
         }
         if self.core.lanes.failover(pe, lane).is_some() {
-            return self.send_kept(pe, lane, &request, (ptr, len));
+            return self.send_kept(pe, lane, request, payload);
         }
-        self.send_alone(pe, lane, op, &head, (ptr, len));
+        self.send_alone(pe, lane, request, payload);
     }
 
     /// Tells a peer, once, the address for answers to this endpoint.
@@ -129,7 +137,7 @@ impl Endpoint {
         let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(request.id) };
         let token = self.core.profile.token_of(pe);
         // SAFETY: the slot has room for `total` bytes.
-        unsafe { fill(begin(self.core.bounce.ptr(slot).as_ptr(), token), &request.encode(), ptr, len) };
+        unsafe { fill(begin(self.core.bounce.ptr(slot).as_ptr(), token), request, ptr, len) };
         self.keep_and_send(pe, lane, slot, total as u32, request.sequence);
     }
 
@@ -148,19 +156,13 @@ impl Endpoint {
         Ok(())
     }
 
-    fn send_alone(
-        &mut self,
-        pe: Pe,
-        lane: usize,
-        op: OpHandle,
-        head: &[u8; Request::SIZE],
-        (ptr, len): (*mut u8, usize),
-    ) {
+    fn send_alone(&mut self, pe: Pe, lane: usize, request: &Request, (ptr, len): (*mut u8, usize)) {
+        let op = request.id;
         let (total, token) = (Request::alone(len), self.core.profile.token_of(pe));
         if total <= SMALL {
             let mut bytes = [0u8; SMALL];
             // SAFETY: `total` fits.
-            unsafe { fill(begin(bytes.as_mut_ptr(), token), head, ptr, len) };
+            unsafe { fill(begin(bytes.as_mut_ptr(), token), request, ptr, len) };
             match self.inject(pe, lane, (bytes.as_mut_ptr(), total)) {
                 Ok(()) => return,
                 Err(PostError::Again) => {}
@@ -170,7 +172,7 @@ impl Endpoint {
         let Some(slot) = self.core.bounce.alloc(total) else { return self.core.fail_full(op) };
         let to = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for `total` bytes.
-        unsafe { fill(begin(to, token), head, ptr, len) };
+        unsafe { fill(begin(to, token), request, ptr, len) };
         self.core.ops.expect(op, 1);
         self.post(WorkRequest::new(Work::Send, pe, lane, op, (to, total), Some(slot)));
     }
@@ -251,15 +253,20 @@ pub(super) unsafe fn begin(message: *mut u8, token: Token) -> *mut u8 {
 /// # Safety
 /// `to` is valid for writes of the request with its padded payload; `ptr` is valid for reads of `len` bytes and
 /// elsewhere.
-pub(super) unsafe fn fill(to: *mut u8, head: &[u8; Request::SIZE], ptr: *const u8, len: usize) {
+#[inline(always)]
+pub(super) unsafe fn fill(to: *mut u8, request: &Request, ptr: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        to.copy_from_nonoverlapping(head.as_ptr(), Request::SIZE);
+        to.cast::<[u8; Request::SIZE]>().write(request.encode());
         let payload = to.add(Request::SIZE);
+        // A word, the most frequent payload, needs no calls.
+        if len == 8 {
+            return payload.cast::<[u8; 8]>().write(ptr.cast::<[u8; 8]>().read());
+        }
         if len > 0 {
             payload.copy_from_nonoverlapping(ptr, len);
+            payload.add(len).write_bytes(0, Request::padded(len) - len);
         }
-        payload.add(len).write_bytes(0, Request::padded(len) - len);
     }
 }
 

@@ -47,7 +47,7 @@ pub struct LaneCounters {
 /// A histogram of times: bucket `i` counts those from 2^i to 2^(i+1) nanoseconds; the last one also counts all longer
 /// times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Latency(pub [u32; Latency::BUCKETS]);
+pub struct Latency(pub [u64; Latency::BUCKETS]);
 
 impl LaneCounters {
     /// Combines each counter of this lane and another one's by `of`.
@@ -65,9 +65,7 @@ impl LaneCounters {
             failed: of(a.failed, b.failed),
             given_up: of(a.given_up, b.given_up),
             unauthenticated: of(a.unauthenticated, b.unauthenticated),
-            latency: Latency(std::array::from_fn(|i| {
-                u32::try_from(of(a.latency.0[i].into(), b.latency.0[i].into())).unwrap_or(u32::MAX)
-            })),
+            latency: Latency(std::array::from_fn(|i| of(a.latency.0[i], b.latency.0[i]))),
             latency_ns: of(a.latency_ns, b.latency_ns),
         }
     }
@@ -80,11 +78,12 @@ impl Latency {
     /// The upper bound, in nanoseconds, of the bucket that holds this quantile (0 to 1); `None` for an empty histogram.
     #[must_use]
     pub fn bound_ns(&self, part: f64) -> Option<u64> {
-        let all: u64 = self.0.iter().map(|&n| u64::from(n)).sum();
+        // Counts that another process tells may be anything.
+        let all = self.0.iter().fold(0u64, |all, n| all.saturating_add(*n));
         let wanted = (part * all as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         let bucket = self.0.iter().position(|&n| {
-            seen += u64::from(n);
+            seen = u64::saturating_add(seen, n);
             seen >= wanted
         })?;
         Some(1 << (bucket + 1))
@@ -345,6 +344,14 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_long_jobs_add_up() {
+        let mut counters = LaneCounters::default();
+        counters.latency.0[7] = u64::from(u32::MAX);
+        let both = counters.with(&counters, |a, b| a + b);
+        assert_eq!(both.latency.0[7], 2 * u64::from(u32::MAX));
+    }
+
+    #[test]
     fn one_in_sixteen_is_timed_and_only_its_own_end_counts() {
         let (mut sampler, mut counters) = (Sampler::default(), LaneCounters::default());
         for id in 1..=160 {
@@ -353,7 +360,7 @@ mod tests {
             sampler.done(id, &mut counters);
             sampler.done(id, &mut counters);
         }
-        assert_eq!(counters.latency.0.iter().sum::<u32>(), 10);
+        assert_eq!(counters.latency.0.iter().sum::<u64>(), 10);
         assert!(counters.latency_ns > 0);
     }
 }

@@ -227,6 +227,7 @@ impl Profile {
 
     /// A request of this endpoint that asks for no acknowledgement, without payload, not numbered yet. Its source is this
     /// PE's own number until it is sent ([`Profile::source_at`]).
+    #[inline(always)]
     pub fn request(&self, kind: RequestKind, op: AmoOp, ty: AmoType, words: (u64, u64, u64), id: OpHandle) -> Request {
         let (offset, operand, second) = words;
         let origin = self.origin;

@@ -73,7 +73,7 @@ impl Endpoint {
         request.source = self.core.profile.source_at(dest);
         let mut bytes = [0; Request::alone(0)];
         // SAFETY: there is room for a message of one request.
-        unsafe { fill(begin(bytes.as_mut_ptr(), self.core.profile.token_of(dest)), &request.encode(), ptr::null(), 0) };
+        unsafe { fill(begin(bytes.as_mut_ptr(), self.core.profile.token_of(dest)), &request, ptr::null(), 0) };
         if bytes.len() <= self.core.profile.caps(lane).inject && !self.core.queue.holds(lane, dest) {
             let len = bytes.len();
             let local = LocalBuf { ptr: bytes.as_mut_ptr(), len, key: LocalKey::default() };

@@ -134,7 +134,7 @@ impl Endpoint {
         request.source = self.core.profile.source_at(pe);
         let ptr = self.core.bounce.ptr(slot).as_ptr();
         // SAFETY: the slot has room for a message of one request.
-        unsafe { fill(begin(ptr, self.core.profile.token_of(pe)), &request.encode(), ptr::null(), 0) };
+        unsafe { fill(begin(ptr, self.core.profile.token_of(pe)), &request, ptr::null(), 0) };
         self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::alone(0)), Some(slot)));
     }
 

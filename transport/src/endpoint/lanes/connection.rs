@@ -34,9 +34,9 @@ pub(in crate::endpoint) struct Connection {
     /// Requests that the target acknowledges at leisure were sent since the last flush.
     pub lazy: bool,
     /// Requests were sent since the last one that asked for its acknowledgement.
-    pub(super) ack_not_requested: bool,
+    pub ack_not_requested: bool,
     /// This connection is in the list of connections to flush.
-    pub(super) listed: bool,
+    pub listed: bool,
     /// The rail of the peer's proxy endpoint at the other end, plus one; 0 where there is no lane.
     pub(super) paired: u8,
     /// The peer knows this endpoint, where it has to.
@@ -58,6 +58,7 @@ impl Connection {
     }
 
     /// Counts a new request; returns its sequence number.
+    #[inline(always)]
     pub fn number(&mut self, op: OpHandle, bytes: usize) -> u32 {
         self.sent = self.sent.wrapping_add(1);
         match self.unacked.back_mut() {

@@ -54,9 +54,14 @@ impl Lanes {
         self.more
     }
 
+    /// Notes whether the last numbered request asks for the acknowledgement of all before it.
+    pub fn note_ack(&mut self, pe: Pe, lane: usize, requested: bool) {
+        if requested { self.note_ack_requested(pe, lane) } else { self.note_ack_not_requested(pe, lane) }
+    }
+
     /// Notes a numbered request that asks for no acknowledgement, since others follow.
     #[inline]
-    pub fn note_ack_not_requested(&mut self, pe: Pe, lane: usize) {
+    fn note_ack_not_requested(&mut self, pe: Pe, lane: usize) {
         if let Some(c) = self.get_mut(pe, lane)
             && !std::mem::replace(&mut c.ack_not_requested, true)
         {

@@ -4,8 +4,8 @@
 //! Where not every rail is in a pair, the numbers have gaps.
 //!
 //! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
-//! a fence, and `speed` the fastest lane. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or
-//! to be flushed.
+//! a fence. `speed` measures lanes. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or to be
+//! flushed.
 
 mod connection;
 mod flush_lists;
@@ -92,8 +92,11 @@ pub(super) struct Lanes {
     ack_not_requested: Vec<(Pe, usize)>,
     /// The lane of the last large operation.
     last_lane: usize,
-    /// The speed of each of `connections`, where the policy needs it, and the last completion, in microseconds.
+    /// The speed of each of `connections`, where the policy needs it, and the last completion, in microseconds. The
+    /// first ones, of no peer, are those of the rails.
     speeds: Vec<Speed>,
+    /// Bytes of incomplete writes and reads on each rail, to all peers.
+    loads: Box<[u64]>,
     now: u32,
     /// The number of failed lanes to peers.
     down: u32,
@@ -123,6 +126,7 @@ impl Lanes {
             ack_not_requested: Vec::new(),
             last_lane: profile.me() as usize,
             speeds: vec![Speed::default(); if measures { rails } else { 0 }],
+            loads: vec![0; rails].into(),
             now: 0,
             down: 0,
             polls: 0,
@@ -202,6 +206,18 @@ impl Lanes {
             return None;
         }
         self.connections.get_mut(slot * self.rails + lane)
+    }
+
+    /// Counts `len` bytes of a write or read that is posted first on `lane`.
+    #[inline]
+    pub fn begin_bytes(&mut self, lane: usize, len: u64) {
+        self.loads[lane] += len;
+    }
+
+    /// Counts the end of such bytes.
+    #[inline]
+    pub fn end_bytes(&mut self, lane: usize, len: u64) {
+        self.loads[lane] = self.loads[lane].saturating_sub(len);
     }
 
     /// The failover record of a lane, where the peer has others.

@@ -22,56 +22,54 @@ impl Lanes {
     /// The lane for an unordered operation of so many bytes; the first lane where others are spare. Large operations
     /// take the lanes in turn. Small ones share a lane until it has [`SPREAD`] more bytes under way than another.
     /// `None` when all lanes have failed.
-    #[inline]
+    #[inline(always)]
     pub fn pick(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
+        self.pick_for(pe, self.slots.find(pe), bytes)
+    }
+
+    /// As [`Lanes::pick`], to the peer in slot `at`.
+    #[inline(always)]
+    fn pick_for(&mut self, pe: Pe, at: usize, bytes: u64) -> Option<usize> {
+        let peer = &self.peers[at];
+        if peer.lanes == 1 { Some(peer.lane.into()) } else { self.pick_one_of_several(pe, bytes) }
+    }
+
+    /// The first of the lanes with the lowest cost, from the preferred one on: for small operations the last one's lane,
+    /// which costs [`SPREAD`] bytes less than others, and for large ones the next in turn.
+    #[inline(never)]
+    fn pick_one_of_several(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
         if self.spare_interval.is_some() {
             return self.only(pe);
         }
-        let peer = self.peer(pe);
-        let lanes = usize::from(peer.lanes.max(1));
-        let healthy = peer.down == 0;
-        if lanes > 1 && self.measures() {
-            return self.pick_quickest(pe, bytes);
+        let (peer, small, measures) = (self.peer(pe), bytes <= COALESCED_MAX, self.measures());
+        let preferred = if small { peer.lane.into() } else { self.after(pe, self.last_lane, 1) };
+        if small && !measures && peer.down == 0 && self.under_way(pe, preferred) < SPREAD {
+            return Some(preferred);
         }
-        if bytes <= COALESCED_MAX {
-            let lane = usize::from(peer.lane);
-            if lanes == 1 || (healthy && self.under_way(pe, lane) < SPREAD) {
-                return Some(lane);
+        let unknown = self.fastest(pe);
+        let cost = |lane: usize| {
+            let spread = if small && lane != preferred { SPREAD } else { 0 };
+            match (measures, small) {
+                (true, _) => self.expected(pe, lane, bytes + spread, unknown),
+                (false, true) => (self.under_way(pe, lane) + spread) as f32,
+                (false, false) => 0.0,
             }
-            return self.least_busy(pe, lane);
-        }
-        self.last_lane = self.last_lane.wrapping_add(1);
-        let next = if lanes == self.rails { self.last_lane % lanes } else { self.after(pe, 0, self.last_lane % lanes) };
-        if healthy {
-            return Some(next);
-        }
-        (0..lanes).map(|steps| self.after(pe, next, steps)).find(|&lane| self.is_up(pe, lane))
-    }
-
-    /// As [`Lanes::pick`], by the measured speed of lanes.
-    fn pick_quickest(&mut self, pe: Pe, bytes: u64) -> Option<usize> {
-        if bytes <= COALESCED_MAX {
-            let lane = self.quickest(pe, bytes, (usize::from(self.peer(pe).lane), SPREAD))?;
+        };
+        let lanes = (0..self.count(pe)).map(|steps| self.after(pe, preferred, steps));
+        let up = lanes.filter(|&lane| self.is_up(pe, lane)).map(|lane| (lane, cost(lane)));
+        let (lane, _) = up.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        if small {
             self.peer_mut(pe).lane = lane as u8;
-            return Some(lane);
+        } else {
+            self.last_lane = lane;
         }
-        let next = self.after(pe, self.last_lane, 1);
-        self.last_lane = self.quickest(pe, bytes, (next, 0))?;
-        Some(self.last_lane)
+        Some(lane)
     }
 
     /// Bytes on a lane that are not known to be delivered.
     pub(super) fn under_way(&self, pe: Pe, lane: usize) -> u64 {
         let c = &self.connections[self.slots.find(pe) * self.rails + lane];
         c.bytes + u64::from(c.request_bytes)
-    }
-
-    /// The lane for small operations from now on: another lane if it has much less to do than the present one.
-    fn least_busy(&mut self, pe: Pe, present: usize) -> Option<usize> {
-        let load = |lane: usize| self.under_way(pe, lane) + if lane == present { 0 } else { SPREAD };
-        let lane = self.each(pe).filter(|&lane| self.is_up(pe, lane)).min_by_key(|&lane| load(lane))?;
-        self.peer_mut(pe).lane = lane as u8;
-        Some(lane)
     }
 
     /// The lane and the protocol of a new operation, or `None` if it has to wait for earlier ones.
@@ -83,18 +81,19 @@ impl Lanes {
         completion: Completion,
         profile: &Profile,
     ) -> Option<(usize, Protocol)> {
-        let peer = self.peer(pe);
+        let at = self.slots.find(pe);
+        let peer = &self.peers[at];
         let lane = if matches!(command, Command::Get { .. }) {
             // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
-            self.pick(pe, command.bytes())?
+            self.pick_for(pe, at, command.bytes())?
         } else if peer.defers() {
             return None;
         } else if self.is_unfenced(peer) {
-            self.free_lane(pe, command, profile)?
+            self.free_lane(pe, at, command, profile)?
         } else {
             return self.place_behind(pe, command, completion, self.epoch, profile);
         };
-        Some((lane, self.select(pe, lane, command, completion, profile)))
+        Some((lane, self.select(pe, at, lane, command, completion, profile)))
     }
 
     /// As [`Lanes::place`], for an operation that stays behind the operations before fence `epoch`.
@@ -122,27 +121,35 @@ impl Lanes {
         let pinned = self.peers[at].pinned.map(usize::from);
         let Some(lane) = pinned.filter(|lane| !self.connections[connections.start + lane].idle()) else {
             self.peers[at].pinned = None;
-            let lane = self.free_lane(pe, command, profile)?;
-            return Some((lane, self.select(pe, lane, command, completion, profile)));
+            let lane = self.free_lane(pe, at, command, profile)?;
+            return Some((lane, self.select(pe, at, lane, command, completion, profile)));
         };
         // The work of a failed lane moves to other lanes, and operations behind a fence wait for it.
         if (profile.protocols().is_native(command) && lane != AMO_LANE) || !self.is_up(pe, lane) {
             return None;
         }
-        let protocol = self.select(pe, lane, command, completion, profile);
+        let protocol = self.select(pe, at, lane, command, completion, profile);
         let c: &Connection = &self.connections[connections.start + lane];
         let (order, fenced) = (profile.caps(lane).order, self.peers[at].fenced);
         c.keeps_behind(order, fenced, protocol.form.first_post()).then_some((lane, protocol))
     }
 
-    /// The protocol of an operation on a lane.
+    /// The protocol of an operation on a lane to a peer, which is in slot `at`.
     #[inline(always)]
-    fn select(&self, pe: Pe, lane: usize, command: &Command, completion: Completion, profile: &Profile) -> Protocol {
+    fn select(
+        &self,
+        pe: Pe,
+        at: usize,
+        lane: usize,
+        command: &Command,
+        completion: Completion,
+        profile: &Profile,
+    ) -> Protocol {
         let unrecorded = match completion {
-            Completion::Unsignaled if matches!(command, Command::Put { .. }) => self.unrecorded(pe, lane),
+            Completion::Unsignaled if matches!(command, Command::Put { .. }) => self.unrecorded(pe, at, lane),
             _ => Unrecorded::Nothing,
         };
-        self.select_with(pe, lane, command, completion, profile, unrecorded)
+        self.select_with(at, lane, command, completion, profile, unrecorded)
     }
 
     /// The protocol of an operation on a lane where the rail has no room for an unrecorded write now.
@@ -154,25 +161,26 @@ impl Lanes {
         completion: Completion,
         profile: &Profile,
     ) -> Protocol {
-        self.select_with(pe, lane, command, completion, profile, Unrecorded::Nothing)
+        self.select_with(self.slots.find(pe), lane, command, completion, profile, Unrecorded::Nothing)
     }
 
+    /// As [`Lanes::select`], to the peer in slot `at`.
     #[inline(always)]
     fn select_with(
         &self,
-        pe: Pe,
+        at: usize,
         lane: usize,
         command: &Command,
         completion: Completion,
         profile: &Profile,
         unrecorded: Unrecorded,
     ) -> Protocol {
-        let peer = self.peer(pe);
+        let peer = &self.peers[at];
         let path = Path {
             lane,
             fenced: peer.pinned.is_some(),
             single: peer.lanes == 1,
-            straight: self.get(pe, lane).is_some_and(Connection::is_straight),
+            straight: self.connections[at * self.rails + lane].is_straight(),
             striped: self.is_striped(peer, command.bytes(), profile),
             unrecorded,
         };
@@ -186,11 +194,13 @@ impl Lanes {
     }
 
     /// What may travel on a lane without a record, so that only the lane and its flush know of it. That has to be the
-    /// lane of all small puts. Work that another lane may have to repeat must be a message.
+    /// lane of all small puts. Work that another lane may have to repeat must be a message. The peer is in slot `at`.
     #[inline(always)]
-    fn unrecorded(&self, pe: Pe, lane: usize) -> Unrecorded {
-        let peer = self.peer(pe);
-        let Some(c) = self.get(pe, lane).filter(|_| self.only(pe) == Some(lane)) else { return Unrecorded::Nothing };
+    fn unrecorded(&self, pe: Pe, at: usize, lane: usize) -> Unrecorded {
+        let (peer, c) = (&self.peers[at], &self.connections[at * self.rails + lane]);
+        if peer.lanes != 1 && self.only(pe) != Some(lane) {
+            return Unrecorded::Nothing;
+        }
         let unfenced = self.is_unfenced(peer);
         if c.later > 0 && !unfenced {
             return Unrecorded::Nothing;
@@ -204,11 +214,11 @@ impl Lanes {
     }
 
     #[inline(always)]
-    fn free_lane(&mut self, pe: Pe, command: &Command, profile: &Profile) -> Option<usize> {
+    fn free_lane(&mut self, pe: Pe, at: usize, command: &Command, profile: &Profile) -> Option<usize> {
         if profile.needs_one_lane(command) {
             return Some(self.each(pe).first()).filter(|&lane| self.is_up(pe, lane));
         }
-        self.pick(pe, command.bytes())
+        self.pick_for(pe, at, command.bytes())
     }
 
     /// Keeps an operation until it may be posted.
@@ -326,7 +336,7 @@ mod tests {
     use crate::endpoint::Role;
     use crate::endpoint::abilities::Abilities;
     use crate::endpoint::command::Source;
-    use crate::env::Settings;
+    use crate::env::{RailPolicy, Settings};
     use crate::mock::{Fabric, FabricConfig};
     use crate::rail::Order;
 
@@ -334,15 +344,70 @@ mod tests {
 
     /// Two lanes to PE 1, which keep writes in order if `write_after_write` holds.
     fn two_lanes(write_after_write: bool) -> (Lanes, Profile) {
+        two_lanes_with(write_after_write, RailPolicy::RoundRobin)
+    }
+
+    /// The same to PEs 1 and 2, with a policy.
+    fn two_lanes_with(write_after_write: bool, rails: RailPolicy) -> (Lanes, Profile) {
+        let policy = Policy { rails, ..Policy::new(&Settings::default(), false) };
         let order = Order { write_after_write, ..FabricConfig::default().order };
         let fabric = Fabric::new(1, FabricConfig { order, software: false, ..FabricConfig::default() });
         let rails = [fabric.open("a").unwrap(), fabric.open("b").unwrap()];
         let caps = rails.iter().map(|rail| rail.caps().clone()).collect();
-        let policy = Policy::new(&Settings::default(), false);
-        let profile = Profile::new(Role::Proxy, (0, 2), policy, caps, Abilities::of(rails[0].as_ref()), 4096).unwrap();
+        let profile = Profile::new(Role::Proxy, (0, 3), policy, caps, Abilities::of(rails[0].as_ref()), 4096).unwrap();
         let mut lanes = Lanes::new(&profile);
-        lanes.connect(1, &[(0, 0), (1, 1)], 2);
+        (1..3).for_each(|pe| lanes.connect(pe, &[(0, 0), (1, 1)], 2));
         (lanes, profile)
+    }
+
+    const MEGABYTE: u64 = 1 << 20;
+
+    /// Begins a put on a lane.
+    fn begin(lanes: &mut Lanes, pe: Pe, lane: usize, bytes: u64) {
+        lanes.get_mut(pe, lane).unwrap().bytes += bytes;
+        lanes.begin_bytes(lane, bytes);
+    }
+
+    #[test]
+    fn measured_lanes_get_large_operations_by_their_speed() {
+        let (mut lanes, _) = two_lanes_with(true, RailPolicy::Adaptive);
+        // Lane 1 has a quarter of the speed.
+        [(0, 10_000), (1, 40_000)].map(|(lane, took)| lanes.note_speed(1, lane, (50_000, 50_000 - took), MEGABYTE));
+        let mut taken = [0; 2];
+        for _ in 0..10 {
+            let lane = lanes.pick(1, MEGABYTE).unwrap();
+            begin(&mut lanes, 1, lane, MEGABYTE);
+            taken[lane] += 1;
+        }
+        assert_eq!(taken, [8, 2]);
+    }
+
+    #[test]
+    fn what_is_under_way_to_other_peers_keeps_a_measured_rail_busy() {
+        let (mut lanes, _) = two_lanes_with(true, RailPolicy::Adaptive);
+        for (pe, lane, at) in [(1, 0, 50_000), (1, 1, 50_000), (2, 0, 60_000), (2, 1, 60_000)] {
+            lanes.note_speed(pe, lane, (at, at - 10_000), MEGABYTE);
+        }
+        for busy in [0, 1, 1, 0] {
+            begin(&mut lanes, 2, busy, 4 * MEGABYTE);
+            assert_eq!(lanes.pick(1, MEGABYTE), Some(1 - busy));
+            lanes.get_mut(2, busy).unwrap().bytes = 0;
+            lanes.end_bytes(busy, 4 * MEGABYTE);
+        }
+        let turns = [(); 4].map(|()| lanes.pick(1, MEGABYTE).unwrap());
+        assert!(turns == [0, 1, 0, 1] || turns == [1, 0, 1, 0], "idle rails: {turns:?}");
+    }
+
+    #[test]
+    fn small_operations_leave_a_lane_that_has_much_more_under_way() {
+        for policy in [RailPolicy::RoundRobin, RailPolicy::Adaptive] {
+            let (mut lanes, _) = two_lanes_with(true, policy);
+            (0..2).for_each(|lane| lanes.note_speed(1, lane, (50_000, 40_000), MEGABYTE));
+            for (under_way, expected) in [(0, 0), (SPREAD - 1, 0), (2, 1), (0, 1)] {
+                begin(&mut lanes, 1, 0, under_way);
+                assert_eq!(lanes.pick(1, 8), Some(expected), "{policy:?}, {under_way}");
+            }
+        }
     }
 
     /// The lane of a put.

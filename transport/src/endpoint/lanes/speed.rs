@@ -1,10 +1,13 @@
-//! The measured speed of lanes, and the lane that should complete an operation first.
+//! The measured speed of lanes, and when they should complete an operation.
 //!
 //! Bandwidth and latency are exponential averages over completed writes and reads. Completions behind one another on a
 //! lane show its bandwidth if they are further apart than their posts, because the lane was what kept them apart.
 //! Otherwise the posts may have, and the bandwidth is at least so much. A completion of work that found the lane idle
 //! shows the latency: the rest of its time, once its bytes are accounted for. Small operations show no bandwidth: their
 //! number limits them, not their bytes.
+//!
+//! The same is measured of each rail, over its lanes to all peers. Which of the two limits an operation is not known, so
+//! the one counts that makes it end later.
 
 use super::Lanes;
 use super::order::COALESCED_MAX;
@@ -121,29 +124,35 @@ impl Lanes {
     pub fn note_speed(&mut self, pe: Pe, lane: usize, (now, posted): (u32, u32), len: u64) {
         self.now = now;
         let at = self.slots.find(pe) * self.rails + lane;
-        if let Some(speed) = self.speeds.get_mut(at).filter(|_| at >= self.rails) {
-            speed.done(now, posted, len);
+        // The entries of no peer are those of the rails.
+        if at >= self.rails && at < self.speeds.len() {
+            self.speeds[at].done(now, posted, len);
+            self.speeds[lane].done(now, posted, len);
         }
     }
 
-    /// The lane that should complete an operation of so many bytes first. Among equal lanes it is the first from
-    /// `preferred` on. On another lane than `preferred` the operation counts as having `spread` more bytes.
-    pub(super) fn quickest(&self, pe: Pe, bytes: u64, (preferred, spread): (usize, u64)) -> Option<usize> {
-        let speeds = &self.speeds[self.slots.find(pe) * self.rails..][..self.rails];
-        let known = speeds.iter().filter_map(Speed::bandwidth).fold(0.0, f32::max);
-        let unknown = if known > 0.0 { known } else { 1.0 };
-        let expected = |lane: usize| {
-            let other = if lane == preferred { 0 } else { spread };
-            speeds[lane].expected(self.now, self.under_way(pe, lane), bytes + other, unknown)
-        };
-        let lanes = (0..self.count(pe)).map(|steps| self.after(pe, preferred, steps));
-        let each = lanes.filter(|&lane| self.is_up(pe, lane)).map(|lane| (lane, expected(lane)));
-        each.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(lane, _)| lane)
+    /// The bandwidth of a peer's fastest lane, in bytes in a microsecond; 1 if none is known.
+    pub(super) fn fastest(&self, pe: Pe) -> f32 {
+        let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
+        let known = speeds.filter_map(Speed::bandwidth).fold(0.0, f32::max);
+        if known > 0.0 { known } else { 1.0 }
+    }
+
+    /// The time, in microseconds, after which an operation of `len` bytes should be complete on a lane. A lane that is
+    /// not known counts as having bandwidth `unknown`.
+    pub(super) fn expected(&self, pe: Pe, lane: usize, len: u64, unknown: f32) -> f32 {
+        let of_lane = self.speeds[self.slots.find(pe) * self.rails + lane];
+        let (here, all) = (self.under_way(pe, lane), self.loads[lane]);
+        let by_lane = of_lane.expected(self.now, here, len, unknown);
+        if all <= here {
+            return by_lane;
+        }
+        by_lane.max(self.speeds[lane].expected(self.now, all, len, unknown))
     }
 
     /// The mean speed of a rail's lanes, if any is known.
     pub fn speed(&self, lane: usize) -> Option<LaneSpeed> {
-        let speeds = self.speeds.iter().skip(lane).step_by(self.rails.max(1));
+        let speeds = self.speeds.iter().skip(self.rails + lane).step_by(self.rails.max(1));
         let known: Vec<(f32, f32)> = speeds.filter_map(|speed| Some((speed.bandwidth()?, speed.latency))).collect();
         let mean = |of: fn(&(f32, f32)) -> f32| known.iter().map(of).sum::<f32>() / known.len() as f32;
         (!known.is_empty()).then(|| LaneSpeed {

@@ -26,6 +26,7 @@ impl Endpoint {
                 c.writes += 1;
                 request.turn = c.failover.as_ref().and_then(|f| f.turn());
             }
+            self.core.lanes.begin_bytes(request.lane.into(), request.len as u64);
         }
         let id = self.core.queue.enter(&mut request);
         if request.coalesce { self.post_or_wait(id, &request) } else { self.post_or_keep(id, &request) }

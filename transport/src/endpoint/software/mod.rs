@@ -13,6 +13,7 @@ mod outbox;
 
 use crate::rail::RailCaps;
 pub(super) use coalescing::Held;
+pub(super) use outbox::append;
 
 /// The maximum number of pieces in one work request.
 const MAX_PIECES: usize = 4;

@@ -3,11 +3,37 @@
 //! The next poll or quiet sends it. Any other message to the target agent over that connection goes behind the gathered
 //! requests.
 
-use crate::endpoint::Endpoint;
+use crate::bounce::Bounce;
+use crate::endpoint::lanes::Connection;
 use crate::endpoint::message::{begin, fill};
 use crate::endpoint::queue::{Work, WorkRequest};
+use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 use crate::wire::{Request, Token};
+
+/// Appends a request to a connection's outbox. Returns `false` where nothing is gathered, or where the message, of at
+/// most `most` bytes, has no room.
+#[inline(always)]
+pub(in crate::endpoint) fn append(
+    c: &mut Connection,
+    bounce: &mut Bounce,
+    most: usize,
+    request: &Request,
+    (ptr, len): (*mut u8, usize),
+) -> bool {
+    let Some((slot, used)) = c.outbox else { return false };
+    let end = used as usize + Request::SIZE + Request::padded(len);
+    if end > most.min(bounce.largest()) {
+        return false;
+    }
+    // SAFETY: the slot is a large one, in which this many bytes are free behind those in use.
+    unsafe { fill(bounce.ptr(slot).as_ptr().add(used as usize), request, ptr, len) };
+    c.outbox = Some((slot, end as u32));
+    if let Some(f) = &mut c.failover {
+        f.gathered = request.sequence;
+    }
+    true
+}
 
 impl Endpoint {
     /// Appends a request to the connection's outbox. Returns `false` when the request has no room in any message.
@@ -15,39 +41,29 @@ impl Endpoint {
         &mut self,
         pe: Pe,
         lane: usize,
-        sequence: u32,
-        head: &[u8; Request::SIZE],
-        (ptr, len): (*mut u8, usize),
+        request: &Request,
+        payload: (*mut u8, usize),
     ) -> bool {
-        let total = Request::SIZE + Request::padded(len);
-        let token = self.core.profile.token_of(pe);
-        let room = self.core.bounce.largest().min(self.core.profile.caps(lane).max_send);
-        let Some(c) = self.core.lanes.get_mut(pe, lane) else { return false };
-        let (slot, used) = match c.outbox {
-            Some((slot, used)) if used as usize + total <= room => (slot, used as usize),
-            other => {
-                if other.is_some() {
-                    self.send_outbox(pe, lane);
-                }
-                if Token::SIZE + total > room {
-                    return false;
-                }
-                let Some(slot) = self.core.bounce.alloc(room) else { return false };
-                self.core.lanes.begins_to_gather(pe, lane);
-                // SAFETY: the slot has room for more than that.
-                unsafe { begin(self.core.bounce.ptr(slot).as_ptr(), token) };
-                (slot, Token::SIZE)
-            }
-        };
-        // SAFETY: the slot has `room` bytes, of which `used + total` are not more.
-        unsafe { fill(self.core.bounce.ptr(slot).as_ptr().add(used), head, ptr, len) };
-        if let Some(c) = self.core.lanes.get_mut(pe, lane) {
-            c.outbox = Some((slot, (used + total) as u32));
-            if let Some(f) = &mut c.failover {
-                f.gathered = sequence;
-            }
+        let most = self.core.profile.caps(lane).max_send;
+        let Core { lanes, bounce, .. } = &mut self.core;
+        let Some(c) = lanes.get_mut(pe, lane) else { return false };
+        if append(c, bounce, most, request, payload) {
+            return true;
         }
-        true
+        self.send_outbox(pe, lane);
+        let token = self.core.profile.token_of(pe);
+        let Core { lanes, bounce, .. } = &mut self.core;
+        let room = bounce.largest().min(most);
+        if Token::SIZE + Request::SIZE + Request::padded(payload.1) > room {
+            return false;
+        }
+        let Some(slot) = bounce.alloc(room) else { return false };
+        // SAFETY: the slot has room for more than that.
+        unsafe { begin(bounce.ptr(slot).as_ptr(), token) };
+        lanes.begins_to_gather(pe, lane);
+        let Some(c) = lanes.get_mut(pe, lane) else { return false };
+        c.outbox = Some((slot, Token::SIZE as u32));
+        append(c, bounce, most, request, payload)
     }
 
     /// Sends the gathered requests of one connection.
