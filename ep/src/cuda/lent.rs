@@ -1,56 +1,40 @@
 //! Pools of memory for launches on streams, with reuse of returned memory.
 //!
-//! An event follows all launches that use the memory, and each use waits for the previous one, whatever the streams.
-//! Memory that is never lent is used in the same way ([`in_turn`]).
-//! Streams are not compared: the driver reuses the handle of a destroyed stream, and the handles of default streams
-//! mean a different stream in each thread. A graph may use captured memory at any time. So the pool keeps that memory
-//! as long as the pool or anything lent from it exists.
+//! Each use waits for the previous one, whatever the streams ([`InTurn`]). A graph may use captured memory at any time.
+//! So the pool keeps that memory as long as the pool or anything lent from it exists.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use symrail::kernels::cuda::{DeviceBuffer, Event, Gpu, Stream};
+use symrail::kernels::cuda::{CudaError, DeviceBuffer, Gpu, InTurn, LastUse, Stream};
 
-use super::failed;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
-/// Memory of a GPU, and an event behind its last use.
-pub(super) trait Memory {
-    type Stream;
-
-    /// Whether a stream is capturing.
-    fn is_captured(stream: &Self::Stream) -> Result<bool>;
-    /// Makes later launches on the stream wait for the event.
-    fn follow(&self, stream: &Self::Stream) -> Result<()>;
-    /// Records the event behind the launches so far.
-    fn mark(&self, stream: &Self::Stream) -> Result<()>;
-}
-
-/// Memory of the GPU, and an event behind its last use.
+/// Memory of the GPU.
 pub(super) struct Used {
     pub buffer: DeviceBuffer,
-    event: Event,
+    last: LastUse,
 }
 
 impl Used {
     pub fn new(gpu: &Arc<Gpu>, buffer: DeviceBuffer) -> Result<Used> {
-        Ok(Used { buffer, event: Event::new(gpu).map_err(failed)? })
+        Ok(Used { buffer, last: LastUse::new(gpu)? })
     }
 }
 
-impl Memory for Used {
+impl InTurn for Used {
     type Stream = Stream;
 
-    fn is_captured(stream: &Stream) -> Result<bool> {
-        stream.is_capturing().map_err(failed)
+    fn is_captured(stream: &Stream) -> Result<bool, CudaError> {
+        LastUse::is_captured(stream)
     }
 
-    fn follow(&self, stream: &Stream) -> Result<()> {
-        stream.wait_for(&self.event).map_err(failed)
+    fn follow(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.last.follow(stream)
     }
 
-    fn mark(&self, stream: &Stream) -> Result<()> {
-        self.event.record(stream).map_err(failed)
+    fn mark(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.last.mark(stream)
     }
 }
 
@@ -72,18 +56,7 @@ pub(super) struct Lent<M> {
     shelves: Arc<Mutex<Shelves<M>>>,
 }
 
-/// Launches work behind the earlier work that uses the memory. A capturing stream cannot wait for that.
-pub(super) fn in_turn<M: Memory>(memory: &M, stream: &M::Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
-    if M::is_captured(stream)? {
-        return launch();
-    }
-    memory.follow(stream)?;
-    let launched = launch();
-    // The event is recorded even if a launch has failed, because earlier launches run.
-    launched.and(memory.mark(stream))
-}
-
-impl<M: Memory> Pool<M> {
+impl<M: InTurn> Pool<M> {
     pub fn new() -> Pool<M> {
         Pool(Arc::new(Mutex::new(Shelves { spare: Vec::new(), kept: Vec::new() })))
     }
@@ -104,7 +77,7 @@ impl<M: Memory> Pool<M> {
     }
 }
 
-impl<M: Memory> Lent<M> {
+impl<M: InTurn> Lent<M> {
     /// The memory, except during drop.
     pub fn memory(&self) -> Option<&M> {
         self.memory.as_ref()
@@ -125,7 +98,7 @@ impl<M: Memory> Lent<M> {
         if marked.is_ok() {
             self.is_kept.set(was_kept);
         }
-        launched.and(marked)
+        launched.and(marked.map_err(Error::from))
     }
 }
 
@@ -144,7 +117,6 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::error::Error;
 
     /// The events of a test, in order.
     type Log = Rc<RefCell<Vec<String>>>;
@@ -166,21 +138,21 @@ mod tests {
         }
     }
 
-    impl Memory for Piece {
+    impl InTurn for Piece {
         type Stream = Queue;
 
-        fn is_captured(on: &Queue) -> Result<bool> {
+        fn is_captured(on: &Queue) -> Result<bool, CudaError> {
             Ok(on.captures)
         }
 
-        fn follow(&self, on: &Queue) -> Result<()> {
+        fn follow(&self, on: &Queue) -> Result<(), CudaError> {
             self.note("follow", on);
             Ok(())
         }
 
-        fn mark(&self, on: &Queue) -> Result<()> {
+        fn mark(&self, on: &Queue) -> Result<(), CudaError> {
             self.note("mark", on);
-            if on.marks { Ok(()) } else { Err(Error::Order { what: "no mark" }) }
+            if on.marks { Ok(()) } else { Err(CudaError::Lacks { gpu: 0, what: "no mark", remedy: "" }) }
         }
     }
 
@@ -229,18 +201,6 @@ mod tests {
         assert_eq!(log.borrow().join(", "), wanted);
         drop(pool);
         assert!(log.borrow().contains(&"free 2".into()));
-    }
-
-    #[test]
-    fn what_is_never_lent_is_used_by_one_stream_after_the_other() {
-        let log = Log::default();
-        let piece = Piece(1, Rc::clone(&log));
-        in_turn(&piece, &A, || launch(&log)).unwrap();
-        let fails = || launch(&log).and(Err(Error::Order { what: "no launch" }));
-        assert!(matches!(in_turn(&piece, &B, fails), Err(Error::Order { what: "no launch" })));
-        in_turn(&piece, &Queue { captures: true, ..A }, || launch(&log)).unwrap();
-        let wanted = "follow 1 on a, launch, mark 1 on a, follow 1 on b, launch, mark 1 on b, launch";
-        assert_eq!(log.borrow().join(", "), wanted);
     }
 
     #[test]
