@@ -107,7 +107,7 @@ impl GpuCommunicator {
         let selection = Selection::agree(&members, GPU, kind, |pe| device.is_mapped(pe))?;
         let mut memory = SymmetricMemory::new(device, &members);
         let abort = AbortHandle::default();
-        let exchange = Exchange::new(device, &mut memory, &abort, !selection.one_host())?;
+        let exchange = Exchange::new(device, &mut memory, &abort)?;
         Ok(GpuCommunicator {
             device: device.clone(),
             members,
