@@ -111,8 +111,9 @@ class Grid:
     least so many bytes. With "measured", the grid measures both when it is made, and uses the faster one for each size.
     Workspaces then need four times the elements of a PE more.
 
-    A call waits for PEs that live for at most `timeout` seconds altogether, by default without a limit, also while it
-    makes or frees memory: TimeoutError, whose `pes` are those PEs.
+    A call waits for PEs that live for at most `timeout` seconds altogether, also while it makes or frees memory:
+    TimeoutError, whose `pes` are those PEs. A transpose or halo waits for blocks for at most `SYMRAIL_TIMEOUT_S` in any
+    case.
     """
 
     def __init__(
