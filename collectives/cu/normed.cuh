@@ -23,24 +23,28 @@ struct symrail_whole_block : symrail_block_scope {
     static SYMRAIL_WAITER_FN bool any(bool yes) { return __syncthreads_or(yes ? 1 : 0) != 0; }
 };
 
-/* BYTES bytes of a row: 16 if everything is aligned, or 8, of which `left` exist. */
-template <class N, int BYTES>
+/* BYTES bytes of a row, 8 or 16, of which `left` exist. Where 16 bytes are not ALIGNED, they are loaded and stored by
+ * halves: threads have the same elements on all ranks, whose memory may differ in that. */
+template <int BYTES, bool ALIGNED>
 struct symrail_norm_vector {
-    typedef symrail_elements<N, BYTES> elements;
     SYMRAIL_SCOPE_FN void load(symrail_u64 from, symrail_u64 left, symrail_u64* raw) {
-        if (BYTES == 8) {
-            raw[0] = symrail_load_some((const char*)from, left);
-        } else {
+        if (BYTES == 16 && ALIGNED) {
             symrail_wide both = symrail_peer_source::load((const symrail_wide*)from);
             raw[0] = both.a, raw[BYTES / 8 - 1] = both.b;
+        } else {
+#pragma unroll
+            for (int i = 0; i < BYTES / 8; i++)
+                raw[i] = left > 8u * i ? symrail_load_some((const char*)from + 8 * i, left - 8 * i) : 0;
         }
     }
     SYMRAIL_SCOPE_FN void store(symrail_u64 to, symrail_u64 left, const symrail_u64* raw) {
-        if (BYTES == 8) {
-            symrail_store_some((char*)to, raw[0], left);
-        } else {
+        if (BYTES == 16 && ALIGNED) {
             symrail_wide both = {raw[0], raw[BYTES / 8 - 1]};
             symrail_store((symrail_wide*)to, both);
+        } else {
+#pragma unroll
+            for (int i = 0; i < BYTES / 8; i++)
+                if (left > 8u * i) symrail_store_some((char*)to + 8 * i, raw[i], left - 8 * i);
         }
     }
 };
@@ -58,7 +62,7 @@ struct symrail_normed : symrail_pushed<N> {
     }
 
     /* Adds the residual to a vector's sum, stores it, and returns the sum of its elements' squares. */
-    template <int BYTES>
+    template <int BYTES, bool ALIGNED>
     SYMRAIL_WAITER_FN float keep(symrail_elements<N, BYTES>& sum, symrail_u64 at, symrail_u64 left,
                                  const symrail_u64* residual) const {
         const int count = BYTES / sizeof(typename N::stored);
@@ -71,7 +75,7 @@ struct symrail_normed : symrail_pushed<N> {
         }
         sum.pack(raw);
         sum.unpack(raw);
-        symrail_norm_vector<N, BYTES>::store(norm.sum + at, left, raw);
+        symrail_norm_vector<BYTES, ALIGNED>::store(norm.sum + at, left, raw);
         float squares = 0;
 #pragma unroll
         for (int i = 0; i < count; i++)
@@ -80,7 +84,7 @@ struct symrail_normed : symrail_pushed<N> {
     }
 
     /* Normalises a row, whose threads' squares have these sums. */
-    template <int BYTES>
+    template <int BYTES, bool ALIGNED>
     SYMRAIL_WAITER_FN void finish(symrail_u64 row, float squares) const {
         const int element = sizeof(typename N::stored), count = BYTES / element;
         float mean = symrail_block_sum(squares, shared) / (float)norm.hidden;
@@ -92,8 +96,8 @@ struct symrail_normed : symrail_pushed<N> {
             symrail_u64 raw[BYTES / 8] = {}, weight[BYTES / 8] = {};
             symrail_elements<N, BYTES> values, factors;
             if (left != 0) {
-                symrail_norm_vector<N, BYTES>::load(norm.sum + row * row_bytes + at, left, raw);
-                symrail_norm_vector<N, BYTES>::load(norm.weight + at, left, weight);
+                symrail_norm_vector<BYTES, ALIGNED>::load(norm.sum + row * row_bytes + at, left, raw);
+                symrail_norm_vector<BYTES, ALIGNED>::load(norm.weight + at, left, weight);
             }
             values.unpack(raw), factors.unpack(weight);
             float most = 0;
@@ -106,7 +110,8 @@ struct symrail_normed : symrail_pushed<N> {
             symrail_u64 first = row * norm.hidden + at / element;
             if (norm.scaled == SYMRAIL_NORM_PLAIN) {
                 values.pack(raw);
-                if (left != 0) symrail_norm_vector<N, BYTES>::store(this->call.output + first * element, left, raw);
+                symrail_u64 to = this->call.output + first * element;
+                if (left != 0) symrail_norm_vector<BYTES, ALIGNED>::store(to, left, raw);
                 continue;
             }
             if (norm.scaled == SYMRAIL_NORM_BY_GROUPS) {
@@ -149,7 +154,7 @@ struct symrail_normed : symrail_pushed<N> {
             for (symrail_u64 k = all::rank(); good && k < vectors; k += SYMRAIL_PACKETS_MANY * all::size())
                 good = take<SYMRAIL_PACKETS_MANY>(half, flag, row, k, squares);
             if (all::any(!good)) return;
-            finish<8>(row, squares);
+            finish<8, false>(row, squares);
         }
         if (block == 0) symrail_packets_wipe(call, half, number, norm.rows * vectors);
     }
@@ -193,7 +198,8 @@ struct symrail_normed : symrail_pushed<N> {
 #pragma unroll
         for (int k = 0; k < MANY; k++) {
             symrail_u64 vector = first + k * threads;
-            if (vector < vectors) squares += keep<8>(sum[k], at + 8 * vector, row_bytes - 8 * vector, &residual[k]);
+            symrail_u64 left = row_bytes - 8 * vector;
+            if (vector < vectors) squares += keep<8, false>(sum[k], at + 8 * vector, left, &residual[k]);
         }
         return true;
     }
@@ -232,30 +238,30 @@ struct symrail_normed : symrail_pushed<N> {
     }
 
     /* Adds up bytes `at` to `at` + `bytes` of a row, which chunk `i` has from `within` on. */
-    template <int BYTES>
+    template <int BYTES, bool ALIGNED>
     SYMRAIL_WAITER_FN float add_up(symrail_u64 i, symrail_u64 within, symrail_u64 at, symrail_u64 bytes) const {
         const symrail_straight& call = this->call;
         float squares = 0;
         for (symrail_u64 k = all::rank() * BYTES; k < bytes; k += all::size() * BYTES) {
             symrail_u64 raw[BYTES / 8], residual[BYTES / 8] = {}, left = bytes - k;
             symrail_elements<N, BYTES> sum, more;
-            if (norm.residual != 0) symrail_norm_vector<N, BYTES>::load(norm.residual + at + k, left, residual);
+            if (norm.residual != 0) symrail_norm_vector<BYTES, ALIGNED>::load(norm.residual + at + k, left, residual);
             for (symrail_u64 rank = 0; rank < call.n; rank++) {
                 symrail_u64 from = rank == call.me ? call.input + at + k : this->slot(0, i, rank, call.me) + within + k;
-                symrail_norm_vector<N, BYTES>::load(from, left, raw);
+                symrail_norm_vector<BYTES, ALIGNED>::load(from, left, raw);
                 if (rank == 0) sum.unpack(raw);
                 else {
                     more.unpack(raw);
                     sum.take(SYMRAIL_REDUCE_SUM, more, false);
                 }
             }
-            squares += keep<BYTES>(sum, at + k, left, residual);
+            squares += keep<BYTES, ALIGNED>(sum, at + k, left, residual);
         }
         return squares;
     }
 
-    /* Rows through slots. */
-    template <int BYTES>
+    /* Rows through slots, in vectors of 16 bytes. */
+    template <bool ALIGNED>
     SYMRAIL_WAITER_FN void pushes() {
         const symrail_straight& call = this->call;
         symrail_straight_launched();
@@ -273,14 +279,16 @@ struct symrail_normed : symrail_pushed<N> {
             if (!this->template await<all>(0, this->first + i + 1, nullptr, 0)) return;
             symrail_u64 bytes, at = span(i, bytes);
             if (of_row > 1) {
-                squares += add_up<BYTES>(i, 0, at, bytes);
+                squares += add_up<16, ALIGNED>(i, 0, at, bytes);
             } else {
-                for (symrail_u64 within = 0; within < bytes; within += row_bytes)
-                    finish<BYTES>((at + within) / row_bytes, add_up<BYTES>(i, within, at + within, row_bytes));
+                for (symrail_u64 within = 0; within < bytes; within += row_bytes) {
+                    squares = add_up<16, ALIGNED>(i, within, at + within, row_bytes);
+                    finish<16, ALIGNED>((at + within) / row_bytes, squares);
+                }
             }
             this->template tell<all>(1, i, nullptr);
             if (of_row > 1 && i % of_row == of_row - 1) {
-                finish<BYTES>(at / row_bytes, squares);
+                finish<16, ALIGNED>(at / row_bytes, squares);
                 squares = 0;
             }
         }

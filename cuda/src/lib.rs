@@ -25,6 +25,7 @@
 //! | `library` | the search for the toolkit's libraries |
 //! | [`stream`] | launches in order, and graphs of them |
 //! | [`event`] | points in a stream's work |
+//! | [`turns`] | launches that use the same memory, one after the other on whatever streams |
 //! | [`error`] | errors with the GPU, the driver's text and the remedy |
 
 mod captured;
@@ -41,6 +42,7 @@ pub mod pointer;
 pub mod rdma;
 mod relaxed;
 pub mod stream;
+pub mod turns;
 
 pub use cudarc::driver::sys;
 pub use device::Device;
@@ -53,3 +55,4 @@ pub use pinned::{PinnedBuffer, Registration};
 pub use pointer::DevicePtr;
 pub use rdma::NicWrites;
 pub use stream::{Graph, Shape, Stream};
+pub use turns::{InTurn, LastUse, in_turn};

@@ -9,8 +9,8 @@ use symrail::{Team, TeamHeap};
 
 use crate::all_to_all::{GpuAllToAll, Span};
 use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
-use crate::error::Result;
-use crate::measure::seconds_of_a_round;
+use crate::error::{Error, Result};
+use crate::measure::{MEASURING, seconds_of_a_round};
 use crate::mode::Mode;
 use crate::staging::Path;
 
@@ -94,8 +94,11 @@ fn seconds(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, bytes: usize, mod
     let count = bytes / ELEMENT;
     let span = |rank| Span { offset: rank * count, count: if rank == me { 0 } else { count } };
     let spans: Vec<Span> = (0..size).map(span).collect();
-    let gpu = kernels.device().gpu();
-    let (input, output, stream) = (gpu.alloc(size * bytes)?, gpu.alloc(size * bytes)?, Stream::new(gpu)?);
+    let arrays = || {
+        let gpu = kernels.device().gpu();
+        Ok::<_, Error>((gpu.alloc(size * bytes)?, gpu.alloc(size * bytes)?, Stream::new(gpu)?))
+    };
+    let (input, output, stream) = team.all_or_none(MEASURING, arrays())?;
     let memory = |array: &DeviceBuffer| GpuMemory { at: array.at().get(), bytes: size * bytes };
     let limit = Duration::from_secs(2 * heap.runtime().settings().timeout_s);
     let mut it = GpuAllToAll::on_gpu(kernels, heap, team, (ELEMENT, mode), &spans, &spans)?;
@@ -103,11 +106,12 @@ fn seconds(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, bytes: usize, mod
         // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
         let post = || unsafe { it.plan.post(&stream, memory(&input), memory(&output), &mut it.work) };
         let taken = seconds_of_a_round(team, rounds, post, || Ok(stream.wait(limit)?));
-        it.plan.check().and(taken)
+        team.all_or_none(MEASURING, it.plan.check().and(taken))
     };
-    time(ROUNDS[0])?;
-    let taken = time(ROUNDS[1])?;
-    it.give_up_gpu(team)?;
+    let taken = time(ROUNDS[0]).and_then(|_| time(ROUNDS[1]));
+    let freed = it.give_up_gpu(team);
+    let taken = taken?;
+    freed?;
     Ok(taken)
 }
 

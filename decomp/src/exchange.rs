@@ -20,9 +20,11 @@
 //! have mapped the other while the other reaches it over rails. A block over rails may overtake any word that was sent
 //! before it, since the two are different messages. So all that changes a word that counts adds to it, even the word
 //! that ends the agreement: a store would take back the blocks that came before it.
+//!
+//! Each wait for a word ends within `SYMRAIL_TIMEOUT_S`.
 
 use symrail::rounds::SignalWords;
-use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet};
+use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet, with_timeout};
 
 use crate::error::{Refusal, Result};
 
@@ -286,7 +288,8 @@ impl Exchange {
     }
 
     fn await_word(&self, array: usize, link: &Link, value: u64) -> Result<()> {
-        Ok(self.words.wait("a plan", self.index(array, link.here), value)?)
+        let wait = || self.words.wait("a plan", self.index(array, link.here), value);
+        Ok(with_timeout(self.runtime().timeout(), wait)?)
     }
 
     fn is_set(&self, array: usize, link: &Link, value: u64) -> Result<bool> {
@@ -298,7 +301,7 @@ impl Exchange {
         let words = self.word(READY, 0);
         let set = WordSet::each_of(words.cast_const(), Cmp::Ge, &self.wanted).without(done);
         // SAFETY: the two arrays are contiguous and aligned.
-        unsafe { self.runtime().wait_until_any(&set) }?;
+        with_timeout(self.runtime().timeout(), || unsafe { self.runtime().wait_until_any(&set) })?;
         Ok(())
     }
 

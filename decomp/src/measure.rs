@@ -9,10 +9,13 @@ use symrail::kernels::cuda::{DeviceBuffer, Stream};
 use crate::any_plan::AnyPlan;
 use crate::cuda::{GpuKernels, GpuMemory};
 use crate::decomposition::Decomposition;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mode::Mode;
 use crate::tune::{Measured, Outcome, Tuning};
 use crate::workspace::Workspace;
+
+/// What the PEs do, in errors of one of them.
+pub(crate) const MEASURING: &str = "measuring";
 
 /// Arrays for the measurement, of `bytes` bytes each.
 enum Arrays {
@@ -22,7 +25,7 @@ enum Arrays {
 
 impl Arrays {
     fn new(kernels: Option<&GpuKernels>, bytes: usize) -> Result<Arrays> {
-        let Some(kernels) = kernels else { return Ok(Arrays::Host([0, 1].map(|_| vec![0u64; bytes.div_ceil(8)]))) };
+        let Some(kernels) = kernels else { return Ok(Arrays::Host([zeros(bytes)?, zeros(bytes)?])) };
         let gpu = kernels.device().gpu();
         let buffers = [gpu.alloc(bytes.max(1))?, gpu.alloc(bytes.max(1))?];
         Ok(Arrays::Gpu(buffers, Stream::new(gpu)?))
@@ -51,6 +54,16 @@ impl Arrays {
     }
 }
 
+/// So many bytes of zeros.
+fn zeros(bytes: usize) -> Result<Vec<u64>> {
+    let mut words = Vec::new();
+    let reserved = words.try_reserve_exact(bytes.div_ceil(8));
+    let none = |_| Error::Plan { what: "array", reason: format!("there is no memory for its {bytes} bytes") };
+    reserved.map_err(none)?;
+    words.resize(bytes.div_ceil(8), 0);
+    Ok(words)
+}
+
 /// A part of a round: a plan, whether its input and output are one buffer, and the factor of its time.
 type Part = (AnyPlan, bool, f64);
 
@@ -74,11 +87,10 @@ pub(crate) fn measure(
         array.give_back(work)?;
         taken
     });
-    if let Some(kernels) = kernels {
-        kernels.device().gpu().synchronize()?;
-    }
+    let idle = kernels.map_or(Ok(()), |kernels| kernels.device().gpu().synchronize());
     // All PEs get the errors after which plans are left.
     array.give_up_all(parts.into_iter().map(|(plan, ..)| plan).collect())?;
+    idle?;
     taken
 }
 
@@ -107,7 +119,7 @@ fn time_parts(
     best: f64,
 ) -> Result<(Times, Outcome)> {
     let bytes = parts.iter().map(|(plan, ..)| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);
-    let mut arrays = Arrays::new(kernels, bytes)?;
+    let mut arrays = array.team().all_or_none(MEASURING, Arrays::new(kernels, bytes))?;
     let (buffers, stream) = (arrays.addresses().map(|at| GpuMemory { at, bytes }), arrays.stream());
     let limit = Duration::from_secs(2 * array.runtime().settings().timeout_s);
     let mut time = |rounds: u32| {
@@ -131,7 +143,8 @@ fn time_parts(
     Ok((time(tuning.rounds.max(1))?, Outcome::Measured))
 }
 
-/// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team.
+/// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team,
+/// all of whose PEs get an error if one does.
 pub(crate) fn seconds_of_a_round(
     team: &Team,
     rounds: u32,
@@ -140,9 +153,9 @@ pub(crate) fn seconds_of_a_round(
 ) -> Result<f64> {
     team.sync()?;
     let start = Instant::now();
-    (0..rounds).try_for_each(|_| round())?;
-    wait()?;
+    let ran = (0..rounds).try_for_each(|_| round()).and_then(|()| wait());
     let mut nanoseconds = [(start.elapsed().as_nanos() / u128::from(rounds.max(1))) as u64];
+    team.all_or_none(MEASURING, ran)?;
     team.max_of_all(&mut nanoseconds)?;
     Ok(nanoseconds[0] as f64 / 1e9)
 }

@@ -151,7 +151,8 @@ impl Plan {
     /// # Errors
     /// [`Refused`](crate::Error::Refused) for arguments of this PE, [`RefusedBy`](crate::Error::RefusedBy) for
     /// arguments of other PEs. Nothing is then exchanged with those PEs, and the plan can be used again. If a peer does
-    /// not answer, an error names it, and the plan cannot be used again
+    /// not answer, an error names it; if one that lives does not come within `SYMRAIL_TIMEOUT_S`, the error is
+    /// [`Interrupted`](symrail::Error::Interrupted). The plan then cannot be used again
     /// ([`Poisoned`](symrail::rounds::Error::Poisoned)).
     pub fn run<'a>(
         &mut self,

@@ -1,30 +1,36 @@
 //! Memory for blocks that do not go straight to the output.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use symrail::kernels::cuda::{Gpu, LastUse};
 use symrail::team::heap::Block;
 use symrail::{Group, Runtime};
 use symrail_core::lock;
 
-/// Symmetric memory of a team for its plans. Each plan in flight needs its own.
+use crate::error::Result;
+
+/// Symmetric memory of a team for its plans. Each plan in flight needs its own: rounds on GPUs with the same one run in
+/// the order in which they were enqueued, on whatever streams, so that all PEs enqueue them in the same order.
 #[derive(Debug)]
 pub struct Workspace {
     pub(crate) block: Option<Block>,
     owner: u64,
     /// The offset from which on it is used.
     begin: usize,
+    /// Behind the last round on a GPU, if there was one.
+    last: Option<LastUse>,
 }
 
 impl Workspace {
     pub(crate) fn new(block: Block, owner: u64) -> Workspace {
-        Workspace { block: Some(block), owner, begin: 0 }
+        Workspace { block: Some(block), owner, begin: 0, last: None }
     }
 
     /// No memory: every plan refuses it, and tells its peers.
     #[must_use]
     pub fn none() -> Workspace {
-        Workspace { block: None, owner: 0, begin: 0 }
+        Workspace { block: None, owner: 0, begin: 0, last: None }
     }
 
     /// The number of bytes, from the address that [`Workspace::base`] returns on.
@@ -52,6 +58,14 @@ impl Workspace {
 
     pub(crate) fn owner(&self) -> u64 {
         self.owner
+    }
+
+    /// The last round on a GPU, which later ones follow.
+    pub(crate) fn last_use(&mut self, gpu: &Arc<Gpu>) -> Result<&LastUse> {
+        Ok(match &mut self.last {
+            Some(last) => last,
+            none => none.insert(LastUse::new(gpu)?),
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors of this crate.
 
+use symrail::kernels::cuda::CudaError;
 use symrail::{Pe, rounds};
 
 /// The result of everything in this crate that can fail.
@@ -88,6 +89,12 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+}
+
+impl From<CudaError> for Error {
+    fn from(error: CudaError) -> Error {
+        Error::Device { reason: error.to_string() }
+    }
 }
 
 fn list(ranks: &[Pe]) -> String {

@@ -125,6 +125,12 @@ mod _symrail {
         Ok(origin == Some(symrail::bootstrap::Origin::Ranks))
     }
 
+    /// The driver's handle of a stream of any library. Local.
+    #[pyfunction]
+    fn stream_handle(stream: &Bound<'_, PyAny>) -> PyResult<usize> {
+        crate::stream::handle(stream)
+    }
+
     /// The libraries that are loaded at run time, as JSON. Local.
     #[pyfunction]
     fn libraries(py: Python<'_>) -> PyResult<String> {

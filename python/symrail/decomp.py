@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +112,9 @@ class Grid:
     least so many bytes. With "measured", the grid measures both when it is made, and uses the faster one for each size.
     Workspaces then need four times the elements of a PE more.
 
-    A call waits for PEs that live for at most `timeout` seconds altogether, by default without a limit, also while it
-    makes or frees memory: TimeoutError, whose `pes` are those PEs.
+    A call waits for PEs that live for at most `timeout` seconds altogether, also while it makes or frees memory:
+    TimeoutError, whose `pes` are those PEs. A transpose or halo waits for blocks for at most `SYMRAIL_TIMEOUT_S` in any
+    case.
     """
 
     def __init__(
@@ -185,7 +187,21 @@ class Grid:
             )
             memory = self._view(symrail.array(most, dtype))[:count]
         else:
-            memory = self._zeros(count, dtype)
+            memory = self._elements(self._arrays.zeros, count, dtype)
+        return self._pencil(axis, memory, halo, padding)
+
+    def _uninitialised(self, axis: str, dtype: Any, stream: Any) -> Any:
+        """As `empty`, for work on a stream that writes all elements: a fill might run on another stream, after it."""
+        start, stop, _ = self._pencils.pencil(self._runtime.my_pe(), _axis(axis))
+        with self._on(stream):
+            memory = self._elements(self._arrays.empty, math.prod(stop[dim] - start[dim] for dim in range(3)), dtype)
+        return self._pencil(axis, memory, NONE, NONE)
+
+    def _pencil(self, axis: str, memory: Any, halo: Widths, padding: Widths) -> Any:
+        """The pencil with this memory."""
+        start, stop, order = self._pencils.pencil(self._runtime.my_pe(), _axis(axis))
+        own = [stop[dim] - start[dim] for dim in range(3)]
+        shape = [own[dim] + 2 * halo[dim] + padding[dim] for dim in range(3)]
         # The last axis varies fastest.
         slowest_first = list(reversed(order))
         in_memory = memory.reshape([shape[dim] for dim in slowest_first])
@@ -203,14 +219,26 @@ class Grid:
         pencil.whole, pencil._memory, pencil._grid = whole, memory, self
         return pencil
 
-    def _zeros(self, count: int, dtype: Any) -> Any:
+    def _elements(self, make: Any, count: int, dtype: Any) -> Any:
+        """Memory by `zeros` or `empty` of the module of arrays."""
         if self._arrays is np:
-            return np.zeros(count, dtype)
+            return make(count, dtype)
         if not self._is_torch:
             with self._arrays.cuda.Device(self._runtime.device):
-                return self._arrays.zeros(count, dtype)
+                return make(count, dtype)
         name = _arrays.type_name(dtype)
-        return self._arrays.zeros(count, dtype=getattr(self._arrays, name), device=f"cuda:{self._runtime.device}")
+        return make(count, dtype=getattr(self._arrays, name), device=f"cuda:{self._runtime.device}")
+
+    def _on(self, stream: Any) -> Any:
+        """A context in which allocators take memory whose earlier use a stream has behind it."""
+        if self._arrays is np:
+            return nullcontext()
+        cuda = self._arrays.cuda
+        if not isinstance(stream, cuda.Stream):
+            # 1 is the default stream, too.
+            handle = _symrail.stream_handle(stream)
+            stream = cuda.ExternalStream(0 if handle == 1 else handle, self._runtime.device)
+        return cuda.stream(stream) if self._is_torch else stream
 
     def _view(self, array: Any) -> Any:
         return array if self._arrays is np else _arrays.tensor(array) if self._is_torch else self._arrays.from_dlpack(array)
@@ -238,12 +266,13 @@ class Grid:
         On a GPU the transpose is in the order of a stream; a later call raises errors of other PEs.
         """
         self._own(source, "source")
-        dest = self.empty(to, source.dtype) if isinstance(to, str) else self._own(to, "to")
+        stream = self._stream(stream)
+        dest = self._uninitialised(to, source.dtype, stream) if isinstance(to, str) else self._own(to, "to")
         if dest.dtype != source.dtype:
             raise ArgumentError(f"dtypes differ: {source.dtype} and {dest.dtype}")
         forms = [list(widths) for widths in (source.halo, dest.halo, source.padding, dest.padding)]
         axes, arrays = (_axis(source.axis), _axis(dest.axis)), (source._memory, dest._memory)
-        self._pencils.transpose(axes, arrays, source.dtype.itemsize, forms, self._stream(stream))
+        self._pencils.transpose(axes, arrays, source.dtype.itemsize, forms, stream)
         return dest
 
     def halo(self, pencil: Any, *, periodic: bool | Sequence[bool] = False, stream: Any = None) -> None:

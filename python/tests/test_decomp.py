@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from conftest import finish, launcher, run, start
+from symrail import decomp
 
 
 @pytest.mark.parametrize(("pes", "options"), [(1, ()), (4, ()), (3, ("--hosts", "2", "--rails", "1"))])
@@ -28,3 +33,37 @@ def test_poisson(tmp_path: Path) -> None:
         assert float(analytic) == pytest.approx(expected, abs=1e-8) == float(computed)
     assert re.search(r"16\^3 on \d x \d PEs by numpy's FFT in [0-9.]+ ms: largest error \d\.\d+e-1[3-9]", ended.stdout)
     assert plot.read_text().count("<circle") == 16
+
+
+def test_a_new_pencil_is_memory_of_the_stream_of_its_transpose() -> None:
+    """Anything that another stream did to it could run after the transpose."""
+    log, current = [], ["the current stream"]
+
+    class Stream:
+        """One of PyTorch's, or made of a handle."""
+
+        def __init__(self, handle: int = 7, device: int | None = None) -> None:
+            self.cuda_stream = handle
+
+    @contextmanager
+    def under(stream: Any) -> Any:
+        current.append(f"stream {stream.cuda_stream}")
+        yield
+        current.pop()
+
+    def empty(count: int, **_: Any) -> Any:
+        log.append(f"empty on {current[-1]}")
+        return np.empty(count)
+
+    cuda = SimpleNamespace(Stream=Stream, ExternalStream=Stream, stream=under)
+    torch = SimpleNamespace(__name__="torch", cuda=cuda, empty=empty, float64=float)
+    pencils = SimpleNamespace(
+        pencil=lambda rank, along: ([0] * 3, [2, 3, 4], [0, 1, 2]),
+        transpose=lambda *arguments: log.append(f"transpose on {decomp._symrail.stream_handle(arguments[-1])}"),
+    )
+    grid: Any = decomp.Grid.__new__(decomp.Grid)
+    grid._arrays, grid._pencils, grid._runtime = torch, pencils, SimpleNamespace(my_pe=lambda: 0, device=0)
+    source = grid._pencil("x", np.zeros(24), decomp.NONE, decomp.NONE)
+    for stream in (Stream(), 9):
+        assert grid.transpose(source, "y", stream=stream).array.shape == (2, 3, 4)
+    assert log == ["empty on stream 7", "transpose on 7", "empty on stream 9", "transpose on 9"]

@@ -53,6 +53,20 @@ fn what_one_does_wrong_is_an_error_on_all() {
 }
 
 #[test]
+fn a_pe_that_makes_no_call_is_not_waited_for_without_end() {
+    for (path, hosts) in [(MAPPED, 1), (ONE_RAIL, 2)] {
+        let job = path.of(Job::new("decomp"), 2).hosts(hosts).env("SYMRAIL_HEAP_SIZE", "96M");
+        let _ = job.env("SYMRAIL_TIMEOUT_S", "2").args(["late"]).limit(60).succeed();
+    }
+}
+
+#[test]
+fn memory_that_one_pe_lacks_is_an_error_on_all() {
+    job(MAPPED, 2, 1, "memory");
+    job(ONE_RAIL, 2, 2, "memory");
+}
+
+#[test]
 fn heaps_that_the_cpu_cannot_touch_are_refused() {
     let job = mapped_by_movers(Job::new("decomp"), 2).env("SYMRAIL_HEAP_SIZE", "96M");
     let _ = job.args(["device"]).succeed();

@@ -23,6 +23,11 @@ struct Pe {
 
 /// PEs that access one another directly, or only through the proxy.
 fn pes(n: u32, mapped: bool) -> Vec<Pe> {
+    reaching(n, |_, _| mapped)
+}
+
+/// PEs of which one accesses another directly, or only through the proxy.
+fn reaching(n: u32, reaches: impl Fn(u32, u32) -> bool) -> Vec<Pe> {
     let all = u64::from(n);
     let (words, slots) = (Places::word_bytes(all).next_multiple_of(16), Places::slot_bytes(all));
     let zeros = |bytes: u64| vec![0u64; bytes as usize / 8];
@@ -30,20 +35,33 @@ fn pes(n: u32, mapped: bool) -> Vec<Pe> {
         heap: zeros(words + 2 * slots),
         image: zeros(Places::image_bytes(all)),
         report: vec![0; 4],
-        places: Places { me: 0, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes: Vec::new() },
+        places: Places {
+            me: 0,
+            image: 0,
+            words: 0,
+            inbox: 0,
+            outgoing: 0,
+            report: 0,
+            pes: Vec::new(),
+            reached_by: Vec::new(),
+        },
     };
     let mut pes: Vec<Pe> = (0..n).map(new).collect();
     let bases: Vec<u64> = pes.iter().map(|pe| pe.heap.as_ptr() as u64).collect();
     for (me, pe) in (0..n).zip(&mut pes) {
         let base = bases[me as usize];
+        let direct = |from: u32, to: u32| from == to || reaches(from, to);
+        let atomics = (0..n).all(|other| direct(me, other));
         let to = |other: u32| Reached {
             pe: other,
-            distance: (mapped || other == me).then(|| bases[other as usize].wrapping_sub(base)),
-            atomics: mapped,
+            distance: direct(me, other).then(|| bases[other as usize].wrapping_sub(base)),
+            atomics,
         };
         let (image, report) = (pe.image.as_ptr() as u64, pe.report.as_ptr() as u64);
         let (inbox, outgoing) = (base + words, base + words + slots);
-        let places = Places { me, image, words: base, inbox, outgoing, report, pes: (0..n).map(to).collect() };
+        let reached_by = (0..n).map(|other| direct(other, me)).collect();
+        let pes = (0..n).map(to).collect();
+        let places = Places { me, image, words: base, inbox, outgoing, report, pes, reached_by };
         let first = places.first_words();
         pe.heap[..first.len()].copy_from_slice(&first);
         pe.image.copy_from_slice(&places.image());
@@ -99,7 +117,11 @@ fn byte(from: usize, to: usize, number: usize, at: usize) -> u8 {
 
 /// Each PE sends each PE, itself included, some messages of all sizes, round after round.
 fn everything_arrives(n: usize, mapped: bool, sizes: &[usize]) {
-    let pes = pes(n as u32, mapped);
+    all_arrive(&pes(n as u32, mapped), sizes, &format!("mapped {mapped}"));
+}
+
+fn all_arrive(pes: &[Pe], sizes: &[usize], which: &str) {
+    let n = pes.len();
     for round in 0..2 {
         let content = |from: usize, to: usize| -> Vec<Vec<u8>> {
             let message = |(i, &len): (usize, &usize)| (0..len).map(|at| byte(from, to, i + round, at)).collect();
@@ -123,10 +145,10 @@ fn everything_arrives(n: usize, mapped: bool, sizes: &[usize]) {
             }
             transfers.push(of_pe);
         }
-        run(&pes, &transfers, TIMEOUT_NS);
+        run(pes, &transfers, TIMEOUT_NS);
         for (pe, got) in got.iter().enumerate() {
             let expected = all(pe, |me, peer| (peer, me));
-            assert!(*got == expected, "PE {pe} of {n}, mapped {mapped}, round {round}");
+            assert!(*got == expected, "PE {pe} of {n}, {which}, round {round}");
             assert_eq!(pes[pe].report[0], 0, "PE {pe} gave up");
         }
     }
@@ -154,6 +176,17 @@ fn packets_and_slots_alternate() {
 fn the_proxy_carries_what_is_not_mapped() {
     if library().is_some() {
         everything_arrives(2, false, &[5, 65_536, 400_003]);
+    }
+}
+
+/// Both ends divide a transfer alike, though only one of them has mapped the other.
+#[test]
+fn one_end_has_mapped_the_other() {
+    if library().is_some() {
+        for mapped_by in [0, 1] {
+            let pes = reaching(2, |from, _| from == mapped_by);
+            all_arrive(&pes, &[5000, 1 << 20], &format!("mapped by PE {mapped_by}"));
+        }
     }
 }
 

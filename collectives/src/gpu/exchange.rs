@@ -67,7 +67,7 @@ struct Division {
 }
 
 impl Division {
-    /// `near`: stores reach the peer. Otherwise each chunk is a put of the proxy, so they are large.
+    /// `near`: the sender's stores reach the receiver. Otherwise each chunk is a put of the proxy, so they are large.
     fn of(n: u64, near: bool, bytes: u64) -> Division {
         let (most, carried, slot) = (lanes_of(n), carried_of(n), slot_of(n));
         if bytes <= if near { most * carried } else { carried } {
@@ -107,12 +107,18 @@ pub struct Places {
     pub report: u64,
     /// All ranks, in their order.
     pub pes: Vec<Reached>,
+    /// Whether each rank's stores reach this PE, which may be so in one direction only.
+    pub reached_by: Vec<bool>,
 }
 
 impl Places {
-    /// How a transfer is divided.
+    /// How a transfer is divided: both ends go by whether the sender reaches the receiver.
     fn division(&self, row: Row, memory: &Memory) -> Division {
-        let near = self.pes.get(row.peer as usize).is_some_and(|to| to.distance.is_some());
+        let peer = row.peer as usize;
+        let near = match row.receives {
+            true => self.reached_by.get(peer).is_some_and(|&reached| reached),
+            false => self.pes.get(peer).is_some_and(|to| to.distance.is_some()),
+        };
         Division::of(self.pes.len() as u64, near, memory.len)
     }
 
@@ -220,23 +226,32 @@ impl Kernels {
 }
 
 impl Exchange {
-    /// Allocates the memory, for PEs of which some need the proxy if `wired`, on all PEs alike; `abort` ends its waits.
-    /// All PEs do so at the same point in the order of their allocations.
+    /// Allocates the memory; `abort` ends its waits. Collective: all PEs do so at the same point in the order of their
+    /// allocations.
     ///
     /// # Errors
-    /// There is no memory.
-    pub fn new(device: &GpuDevice, memory: &mut SymmetricMemory, abort: &AbortHandle, wired: bool) -> Result<Self> {
+    /// There is no memory; or a PE does not answer.
+    pub fn new(device: &GpuDevice, memory: &mut SymmetricMemory, abort: &AbortHandle) -> Result<Self> {
         let members = memory.members().clone();
         let n = u64::from(members.n());
         let words = memory.take_behind_stop(Places::word_bytes(n) as usize)?;
         let slots = Places::slot_bytes(n) as usize;
         let inbox = memory.take(slots)?;
+        let (me, pes) = (members.me(), reached(device, &members, words));
+        // A bit for each rank that this one reaches.
+        let bit = |(rank, to): (usize, &Reached)| u64::from(to.distance.is_some()) << rank;
+        let bits = |chunk: &[Reached]| chunk.iter().enumerate().map(bit).sum();
+        let mine: Vec<u64> = pes.chunks(64).map(bits).collect();
+        let all = members.gather(&mine)?;
+        let reaches = |from: usize, to: usize| all[from * mine.len() + to / 64] >> (to % 64) & 1 != 0;
+        let ranks = 0..pes.len();
+        let reached_by = ranks.clone().map(|from| reaches(from, me as usize)).collect();
+        let wired = ranks.clone().any(|from| ranks.clone().any(|to| !reaches(from, to)));
         let outgoing = if wired { memory.take(slots)? } else { 0 };
         let report = abort.report(device.gpu())?;
         let image = device.gpu().alloc(Places::image_bytes(n) as usize)?;
-        let (me, pes) = (members.me(), reached(device, &members, words));
         let report_at = report.device().get();
-        let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes };
+        let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes, reached_by };
         image.write(0, &bytes(&places.image()))?;
         // Other PEs may have sent already: their signals are in the words of full slots, which are initially 0.
         let first = places.first_words();
@@ -510,7 +525,8 @@ mod tests {
     fn a_launch_has_both_directions_of_a_round() {
         let n = 17;
         let pes = (0..n).map(|pe| Reached { pe, distance: None, atomics: false }).collect();
-        let places = Places { me: 3, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes };
+        let reached_by = vec![false; n as usize];
+        let places = Places { me: 3, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes, reached_by };
         let memory = Memory { at: 0, len: 1 << 20 };
         let with = |peer| [Transfer::Send { to: peer, memory }, Transfer::Receive { from: peer, memory }];
         let transfers: Vec<_> = (0..n).filter(|&peer| peer != 3).flat_map(with).collect();
@@ -524,7 +540,8 @@ mod tests {
         let (n, inbox) = (2, 1 << 30);
         // A team: its first rank is PE 7.
         let pes: Vec<_> = [7, 3].map(|pe| Reached { pe, distance: None, atomics: false }).into();
-        let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes };
+        let reached_by = vec![false; 2];
+        let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes, reached_by };
         for (peer, receives) in [(0, false), (0, true), (1, false), (1, true)] {
             let row = places.row(Row { peer, receives }, 0).unwrap();
             assert_eq!(row.semaphore.pe, if peer == 1 { 3 } else { 7 });

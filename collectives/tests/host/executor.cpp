@@ -113,8 +113,8 @@ static void run_normed(const Call& call) {
     launch(call, [&](symrail_u32 b) {
         symrail_normed<N> normed(argument, nullptr, &shared[b * call.threads], b);
         if (call.output != 0) normed.packets();
-        else if (argument.is_aligned != 0) normed.template pushes<16>();
-        else normed.template pushes<8>();
+        else if (argument.is_aligned != 0) normed.template pushes<true>();
+        else normed.template pushes<false>();
     });
 }
 extern "C" void normed(int type, const Call* call) {

@@ -43,11 +43,22 @@ impl Wanted {
     }
 }
 
+/// What a call tells of its plan whatever its arguments: whether it is a halo's, and the axes; a halo's dimension only
+/// if there is such a one.
+type Kind = (bool, usize, Option<usize>);
+
+/// Whether a plan of this kind exists: the other ranks may be in a later call, and do not hear of this one.
+fn is_later<'k>(mut known: impl Iterator<Item = &'k Key>, (halo, first, second): Kind) -> bool {
+    known.any(|(of_halo, axes, ..)| {
+        (*of_halo, axes[0]) == (halo, first) && second.is_none_or(|second| axes[1] == second)
+    })
+}
+
 /// Runs an operation: its parameters are right or not, its buffers are checked here. Collective.
 fn run(
     handle: &mut Handle,
     desc: Opaque,
-    call: Call,
+    (call, kind): (Call, Kind),
     wanted: Result<Wanted, Failure>,
     at: Buffers,
 ) -> Result<(), Failure> {
@@ -58,7 +69,7 @@ fn run(
             let checked = wanted.and_then(|wanted| desc.allow(&wanted).map(|()| wanted));
             let (number, checked) = (desc.number, checked.and_then(|wanted| desc.array().map(|_| wanted)));
             // Ranks on GPUs that have the plan do not hear of an argument which tells no plan.
-            if on_gpu && checked.is_err() && !desc.plans.is_empty() {
+            if on_gpu && checked.is_err() && is_later(desc.plans.keys(), kind) {
                 checked?;
                 return Ok(());
             }
@@ -197,7 +208,8 @@ fn transpose(handle: Opaque, desc: Opaque, axes: (Axis, Axis), arrays: &Arrays) 
                 ..Transpose::new(axes, element)
             }))
         })();
-        run(handle, desc, Call::Transpose, wanted, arrays.at)
+        let kind = (false, axes.0.index(), Some(axes.1.index()));
+        run(handle, desc, (Call::Transpose, kind), wanted, arrays.at)
     })
 }
 
@@ -265,7 +277,8 @@ fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: HaloCall) 
         {
             return handle.desc(desc).map(|_| ());
         }
-        run(handle, desc, Call::Halos, wanted, at)
+        let kind = (true, along.index(), axis(dim).ok().map(Axis::index));
+        run(handle, desc, (Call::Halos, kind), wanted, at)
     })
 }
 
@@ -295,4 +308,29 @@ halos! {
     cudecompUpdateHalosX: X;
     cudecompUpdateHalosY: Y;
     cudecompUpdateHalosZ: Z;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_of_a_kind_that_has_a_plan_are_later_ones() {
+        let form = Form { halo: [1; 3], padding: [0; 3] };
+        let halo = Halo { axis: Axis::Y, dim: 2, periodic: true, form, element: 8, fields: 1, mode: Mode::default() };
+        let transpose = Transpose::new((Axis::Y, Axis::Z), 8);
+        let known = [Wanted::Halo(halo), Wanted::Transpose(transpose)].map(|wanted| wanted.key());
+        let (x, y, z) = (Axis::X.index(), Axis::Y.index(), Axis::Z.index());
+        for (kind, later) in [
+            ((false, y, Some(z)), true),
+            ((false, y, Some(x)), false),
+            ((false, x, Some(y)), false),
+            ((true, y, Some(z)), true),
+            ((true, y, Some(x)), false),
+            ((true, y, None), true),
+            ((true, z, None), false),
+        ] {
+            assert_eq!(is_later(known.iter(), kind), later, "{kind:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Plans on GPUs.
 
-use symrail::kernels::cuda::{DeviceBuffer, Gpu, PinnedBuffer, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, Gpu, LastUse, PinnedBuffer, Stream, in_turn};
 use symrail_core::{layout, word_of};
 
 use super::binding::{Binding, Buffers, Copies, Group, Round};
@@ -31,8 +31,9 @@ pub struct GpuMemory {
     pub bytes: usize,
 }
 
-/// A plan on a GPU. All PEs that exchange blocks enqueue its rounds on a stream, equally often and in the same order.
-/// Several plans may be in flight on several streams, each with its own workspace.
+/// A plan on a GPU. All PEs that exchange blocks enqueue its rounds on streams, equally often and in the same order, in
+/// which they run, whatever the streams. Several plans may be in flight on several streams, each with its own
+/// workspace.
 pub struct GpuPlan {
     pub(crate) blocks: Blocks,
     words: Block,
@@ -43,6 +44,8 @@ pub struct GpuPlan {
     own: DeviceBuffer,
     report: PinnedBuffer,
     images: Images,
+    /// Behind the last round, whose words and image the next one uses.
+    last: LastUse,
     /// Whether the GPU reaches the words of all peers, in GPU memory.
     near: bool,
     /// The room for waiting blocks, for rounds of one launch.
@@ -77,9 +80,9 @@ impl GpuPlan {
             let memory = PlanMemory::new(at, device.address(words.base), blocks.slots(), told);
             own.write(0, &layout::bytes(&[memory]))?;
             let beside = (engines || blocks.groups().len() > 1).then(|| Beside::new(gpu)).transpose()?;
-            Ok::<_, Error>((own, report, Images::new(gpu, &blocks)?, beside))
+            Ok::<_, Error>((own, report, (Images::new(gpu, &blocks)?, LastUse::new(gpu)?), beside))
         })();
-        let (own, report, images, beside) = match team.all_or_none(blocks.what, made) {
+        let (own, report, (images, last), beside) = match team.all_or_none(blocks.what, made) {
             Ok(made) => made,
             Err(refused) => {
                 Block::free_all(team, std::iter::once(words).chain(rooms))?;
@@ -91,7 +94,7 @@ impl GpuPlan {
         let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
         let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors()) } else { None };
         let (kernels, counters) = (kernels.clone(), Counters::default());
-        Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, near, room, counters })
+        Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, last, near, room, counters })
     }
 
     /// Allocates rooms for blocks that copy engines fetch, and agrees with the others on the blocks. Collective over
@@ -155,6 +158,9 @@ impl GpuPlan {
     /// round with a ninth set waits for the last round of the set that was not used for longest. If graphs have
     /// captured all eight, it allocates memory, which waits for all work of the GPU.
     ///
+    /// The round follows the last one of this plan, and the last one with this workspace. That does not hold for rounds
+    /// in graphs: whoever replays a graph orders it among the other rounds.
+    ///
     /// # Safety
     /// The GPU reaches the buffers. They stay valid, and nothing else uses them, until the stream has completed the
     /// round. The workspace is not freed before that either.
@@ -196,7 +202,13 @@ impl GpuPlan {
             }
         };
         // SAFETY: the caller's promise; the plan stays valid, and the binding does until its rounds have ended.
-        let launched = unsafe { self.launch(stream, self.images.at(place)) };
+        let launch = |_| unsafe { self.launch(stream, self.images.at(place)) };
+        let launched = if work_at == 0 || wrong.is_some() {
+            in_turn(&self.last, stream, launch)
+        } else {
+            let in_both = |work| in_turn(&self.last, stream, |_| in_turn(work, stream, launch));
+            work.last_use(self.kernels.device().gpu()).and_then(in_both)
+        };
         // A round of which only a part was launched uses the image, too.
         self.images.used(place, stream, captured).and(launched)?;
         self.counters += self.images.at(place).counters;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Kernel, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Kernel, Shape, Stream, in_turn};
 use symrail::rounds::Poison;
 use symrail_core::layout::bytes;
 use symrail_core::wait::{Backoff, Pause};
@@ -27,7 +27,7 @@ use symrail_core::wait::{Backoff, Pause};
 use super::calls::{Call, Calls};
 use super::hosts::DeviceHosts;
 use super::layout::high_throughput::{Parameters, Progress};
-use super::lent::{Used, in_turn};
+use super::lent::Used;
 use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
 use super::shape::HighThroughputShape;
@@ -451,7 +451,7 @@ impl DeviceHighThroughput {
 
     /// Launches a call with routes, in its turn.
     fn call(&self, stream: &Stream, routes: &DeviceRoutes, launch: impl FnOnce() -> Result<()>) -> Result<()> {
-        in_turn(&self.progress, stream, || routes.while_used(stream, launch))
+        in_turn(&self.progress, stream, |_| routes.while_used(stream, launch))
     }
 
     /// The arguments of kernels for a rank's tokens.
@@ -517,7 +517,7 @@ impl DeviceHighThroughput {
         });
         if counts.is_err() {
             self.calls.refused();
-            in_turn(&self.progress, stream, || self.close(stream))?;
+            in_turn(&self.progress, stream, |_| self.close(stream))?;
         }
         counts
     }

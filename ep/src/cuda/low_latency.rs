@@ -22,7 +22,8 @@ use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
-use super::lent::{Turns, Used};
+use super::lent::Used;
+use super::turns::Turns;
 use super::{PROGRAMS, failed, far_ranks, load_apart, with_bytes, zeroed};
 use crate::admission::masks_after;
 use crate::error::{Error, Result};

@@ -11,6 +11,7 @@
 //! | [`routes`] | the destinations of a dispatch's tokens |
 //! | [`count`] | the layout that callers read |
 //! | `lent` | the memory of routes, from one dispatch to the next |
+//! | `turns` | the memory of short calls, from one stream to the next |
 //! | `record` | what those kernels report to the host |
 //! | `layout` | what kernels and the host share, and its headers |
 //! | [`low_latency`] | dispatch and combine of few tokens (`cu/low_latency.cu`) |
@@ -25,6 +26,7 @@ pub mod low_latency;
 mod record;
 pub mod routes;
 pub mod shape;
+mod turns;
 
 use std::ffi::CStr;
 use std::sync::Arc;

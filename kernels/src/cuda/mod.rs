@@ -39,8 +39,8 @@ pub use heap::{HeapView, Reach};
 pub use on_stream::{Copies, OnStream};
 pub use state::{DeviceParts, DeviceState};
 pub use symrail_cuda::{
-    Compiled, CudaError, Current, DeviceBuffer, DevicePtr, Event, Gpu, Graph, Kernel, Module, PinnedBuffer,
-    Registration, Shape, Sharing, Stream,
+    Compiled, CudaError, Current, DeviceBuffer, DevicePtr, Event, Gpu, Graph, InTurn, Kernel, LastUse, Module,
+    PinnedBuffer, Registration, Shape, Sharing, Stream, in_turn,
 };
 pub use symrail_heap::cuda::{DeviceHeap, DevicePeers};
 pub use team::DeviceTeam;

@@ -254,19 +254,28 @@ impl Collectives {
                 Some(_) => return Err(raise(Kind::Argument, "algorithm is neither packets nor pushed")),
             };
             let input = self.view(input, "input", false)?;
-            let ty = data_type(&input.ty.name())?;
-            let weight = self.view(weight, "weight", false)?;
+            let name = input.ty.name();
+            let (ty, like_input) = (data_type(&name)?, [&*name]);
+            let typed = |array: &Bound<'_, PyAny>, role: &str, written: bool, types: &[&str]| {
+                let view = self.view(array, role, written)?;
+                must_be(&view, role, types)?;
+                Ok::<_, PyErr>(view)
+            };
+            let weight = typed(weight, "weight", false, &like_input)?;
             let hidden = weight.len;
             if hidden == 0 || !input.len.is_multiple_of(hidden) {
                 let why = format!("weight has {hidden} elements, and the input {}, no multiple", input.len);
                 return Err(raise(Kind::Argument, &why));
             }
+            let is_scaled = scale.is_some() || scales.is_some();
+            let of_out: &[&str] = if is_scaled { &["float8_e4m3fn", "uint8"] } else { &like_input };
+            let residual = residual.map(|array| typed(array, "residual", false, &like_input)).transpose()?;
             let views = [
-                Some(self.view(sum, "residual_out", true)?),
-                Some(self.view(output, "out", true)?),
-                residual.map(|array| self.view(array, "residual", false)).transpose()?,
-                scale.map(|array| self.view(array, "scale", false)).transpose()?,
-                scales.map(|array| self.view(array, "scales", true)).transpose()?,
+                Some(typed(sum, "residual_out", true, &like_input)?),
+                Some(typed(output, "out", true, of_out)?),
+                residual,
+                scale.map(|array| typed(array, "scale", false, &["float32"])).transpose()?,
+                scales.map(|array| typed(array, "scales", true, &["float32"])).transpose()?,
             ];
             Ok((input, weight, views, (ty, hidden, way), self.stream(stream)?))
         };
@@ -276,6 +285,8 @@ impl Collectives {
                     Parameter::name("dtype", input.ty.name()),
                     kind_of(input),
                     Parameter::number("hidden", *hidden as u64),
+                    Parameter::number("bytes of the input", input.bytes() as u64),
+                    named_algorithm(algorithm),
                 ]
             })?;
         self.with(py, |device| {
@@ -406,6 +417,19 @@ fn kind_of(view: &View) -> Parameter {
     Parameter::name("kind of array", if view.gpu.is_some() { "one of a GPU" } else { "one of the host" })
 }
 
+fn named_algorithm(algorithm: Option<&str>) -> Parameter {
+    Parameter::name("algorithm", algorithm.map_or_else(|| "none in particular".into(), ToOwned::to_owned))
+}
+
+/// Refuses an array of another type than these.
+fn must_be(view: &View, role: &str, types: &[&str]) -> PyResult<()> {
+    let name = view.ty.name();
+    if types.contains(&&*name) {
+        return Ok(());
+    }
+    Err(raise(Kind::Argument, &format!("{role} has dtype {name}; use {}", types.join(" or "))))
+}
+
 impl Parts {
     /// Frees the memory. Collective over all PEs.
     fn free(self) -> Result<()> {
@@ -503,7 +527,7 @@ impl Collectives {
             Parameter::name("dtype", if call.casts { format!("{ty} as {}", call.ty) } else { ty }),
             Parameter::number("bytes of the input", call.input.bytes() as u64),
             Parameter::number("root", call.root.into()),
-            Parameter::name("algorithm", algorithm.map_or_else(|| "none in particular".into(), ToOwned::to_owned)),
+            named_algorithm(algorithm),
             at("symmetric address of the input", input),
             at("symmetric address of the output", output),
             kind_of(&call.input),

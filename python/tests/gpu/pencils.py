@@ -60,6 +60,60 @@ def check(module, dtype, symmetric, engines=None):
     done(f"{module.__name__}: {x.dtype}, {'symmetric' if symmetric else 'private'}, engines {engines}")
 
 
+def two_streams(torch):
+    """PEs delay one of two streams each: all rounds with the grid's workspace are in the order of their calls."""
+    n, me = symrail.n_pes(), symrail.my_pe()
+    grid = decomp.Grid((64, 64, 64), (n, 1), arrays=torch, heap_bytes=32 << 20)
+    streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+    sources = []
+    for factor in (1, 2):
+        x = grid.empty("x", torch.float64)
+        x.array[:] = numbers(torch, x, torch.float64) * factor
+        sources.append(x)
+    # Rounds with these buffers are known from here on.
+    there = [grid.empty("y", torch.float64) for _ in sources]
+    back = [grid.empty("x", torch.float64) for _ in sources]
+    for k in (0, 1):
+        grid.transpose(sources[k], there[k])
+        grid.transpose(there[k], back[k])
+    torch.cuda.synchronize()
+    for turn in range(20):
+        for pencil in there + back:
+            pencil.array.fill_(-1)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(streams[(me + turn) % 2]):
+            torch.cuda._sleep(20_000_000)
+        # One plan on two streams, and then another one with the same workspace.
+        for k in (0, 1):
+            grid.transpose(sources[k], there[k], stream=streams[k])
+        for k in (0, 1):
+            grid.transpose(there[k], back[k], stream=streams[k])
+        torch.cuda.synchronize()
+        for k in (0, 1):
+            assert bool((there[k].array == numbers(torch, there[k], torch.float64) * (k + 1)).all()), (turn, k, "y")
+            assert bool((back[k].array == sources[k].array).all()), (turn, k, "x")
+    grid.free()
+    done("torch: two streams")
+
+
+def new_memory(torch):
+    """A new pencil has the transpose, though its memory is still being written on another stream."""
+    n = symrail.n_pes()
+    grid = decomp.Grid((64, 64, 64), (n, 1), arrays=torch, heap_bytes=32 << 20)
+    x = grid.empty("x", torch.float64)
+    x.array[:] = numbers(torch, x, torch.float64)
+    stream = torch.cuda.Stream()
+    grid.transpose(x, "y", stream=stream)
+    torch.cuda.synchronize()
+    for _ in range(10):
+        torch.cuda._sleep(20_000_000)
+        y = grid.transpose(x, "y", stream=stream)
+        torch.cuda.synchronize()
+        assert bool((y.array == numbers(torch, y, torch.float64)).all()), "the pencil was written behind its transpose"
+    grid.free()
+    done("torch: new pencils on another stream")
+
+
 def fft(torch):
     """A forward transform of a wave has one term."""
     grid = decomp.Grid((32, 32, 32), arrays=torch)
@@ -88,6 +142,8 @@ def main():
                 check(torch, dtype, symmetric)
         for engines in (0, 4096, "measured"):
             check(torch, torch.complex128, True, engines)
+        two_streams(torch)
+        new_memory(torch)
         fft(torch)
         done("torch: an FFT on a grid that was measured")
         try:

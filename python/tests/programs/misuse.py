@@ -5,6 +5,7 @@ import symrail
 import symrail.decomp
 from refused import refused
 from symrail import errors
+from symrail.collectives import Communicator
 
 
 with symrail.init(heap_bytes=4 << 20) as runtime:
@@ -59,6 +60,29 @@ with symrail.init(heap_bytes=4 << 20) as runtime:
     differ = refused(errors.DifferError, symrail.array, 3 + me, "int8", text="(4,) int8")
     assert differ.pe == 1
     refused(errors.DifferError, symrail.array, 4, "int8" if me else "uint8")
+
+    with Communicator() as comm:
+        rows = {ty: symrail.array((8, 4), ty) for ty in ("float32", "float16", "uint8")}
+        x, half, codes = rows["float32"], rows["float16"], rows["uint8"]
+        weight, scale = x[0], x[0, :1]
+        given = {"input": x, "residual": x, "weight": weight}
+        for wrong, text in (
+            ({"input": half}, "weight has dtype float32; use float16"),
+            ({"weight": half[0]}, "weight has dtype float16"),
+            ({"residual": half}, "residual has dtype float16"),
+            ({"residual_out": half}, "residual_out has dtype float16"),
+            ({"out": codes}, "out has dtype uint8; use float32"),
+            ({"scale": scale}, "out has dtype float32; use float8_e4m3fn or uint8"),
+            ({"out": codes, "scale": half[0, :1]}, "scale has dtype float16; use float32"),
+            ({"out": codes, "scales": half}, "scales has dtype float16"),
+            ({}, "is for GPUs"),
+            ({"out": codes, "scale": scale}, "is for GPUs"),
+        ):
+            refused(errors.ArgumentError, comm.all_reduce_rms_norm, **{**given, **wrong}, text=text)
+        part = {"input": x[:4], "residual": x[:4]} if me else {}
+        refused(errors.DifferError, comm.all_reduce_rms_norm, **{**given, **part}, text="another bytes of the input")
+        way = "packets" if me else "pushed"
+        refused(errors.DifferError, comm.all_reduce_rms_norm, **given, algorithm=way, text="another algorithm")
 
     symrail.free(a)
     refused(errors.FreedError, symrail.put, a, plain, other)

@@ -124,20 +124,18 @@ impl GpuCommunicator {
     /// send of another size ([`Error::Sizes`]); on the sender it reports a PE that has given up.
     pub unsafe fn exchange(&mut self, stream: &Stream, transfers: &[Transfer<Memory>]) -> Result<()> {
         let launches = self.exchange.launches(transfers)?;
-        let captured = self.begin(stream)?;
-        if self.exchanges.is_none() {
-            if captured {
+        self.in_order(stream, |all, captured| {
+            if captured && all.exchanges.is_none() {
                 let reason = "a first send or receive cannot be captured: make one once before";
                 return Err(Error::Call(reason.into()));
             }
-            self.exchanges = Some(exchange::Kernels::new(&load(&self.device, &self.nvrtc, Which::Exchange)?)?);
-        }
-        let Some(kernels) = &self.exchanges else { return Ok(()) };
-        // SAFETY: the caller's promise.
-        let done = unsafe { self.exchange.run(stream, kernels, &launches) };
-        // Some of the launches may be on their way.
-        self.end(stream, captured)?;
-        done
+            let kernels = match &mut all.exchanges {
+                Some(kernels) => kernels,
+                none => none.insert(exchange::Kernels::new(&load(&all.device, &all.nvrtc, Which::Exchange)?)?),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { all.exchange.run(stream, kernels, &launches) }
+        })
     }
 
     /// Gives every PE its part of every input, of any sizes: part `i` of `inputs` goes to PE `i`, and part `i` of

@@ -1,6 +1,8 @@
 //! One call: its choice, its memory and kernels, and its launches.
 
-use symrail::kernels::cuda::{Kernel, Shape, Stream};
+use std::sync::Arc;
+
+use symrail::kernels::cuda::{Kernel, Shape, Stream, in_turn};
 
 use super::{GpuCommunicator, Kernels};
 use crate::communicator::Reduction;
@@ -41,32 +43,31 @@ impl GpuCommunicator {
         if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
         }
-        let captured = self.begin(stream)?;
-        let message = message_of(collective, input.len, output.len);
-        let choice = self.choose(collective, message, input.overlaps(output), root)?;
-        let scaled = matches!(reduction, Reduction::ScaledSum(_));
-        let at_once = self.stage.is_none() || choice.way().is_some() && !scaled;
-        let divides = reduction == Reduction::Average && !(at_once && choice.way().is_some());
-        let how = How { collective, reduction, ty, root, captured, divides };
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.stage {
-                Some(stage) if !at_once => self.in_pieces(stage, stream, (input, output), part, &how),
-                _ => {
-                    self.prepare(&choice, part, ty, captured)?;
-                    self.launch(stream, &choice, (input, output), part, &how)
-                }
-            }?;
-        }
-        let has_result = *collective != Collective::Reduce || root == self.members.me();
-        let mut done = Ok(());
-        if divides && has_result {
-            let by = self.members.n().into();
-            // SAFETY: the kernel's arguments; the caller's promise.
-            done = unsafe { self.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) };
-        }
-        self.end(stream, captured)?;
-        done
+        self.in_order(stream, |all, captured| {
+            let message = message_of(collective, input.len, output.len);
+            let choice = all.choose(collective, message, input.overlaps(output), root)?;
+            let scaled = matches!(reduction, Reduction::ScaledSum(_));
+            let at_once = all.stage.is_none() || choice.way().is_some() && !scaled;
+            let divides = reduction == Reduction::Average && !(at_once && choice.way().is_some());
+            let how = How { collective, reduction, ty, root, captured, divides };
+            // SAFETY: the caller's promise.
+            unsafe {
+                match all.stage {
+                    Some(stage) if !at_once => all.in_pieces(stage, stream, (input, output), part, &how),
+                    _ => {
+                        all.prepare(&choice, part, ty, captured)?;
+                        all.launch(stream, &choice, (input, output), part, &how)
+                    }
+                }?;
+            }
+            let has_result = *collective != Collective::Reduce || root == all.members.me();
+            if divides && has_result {
+                let by = all.members.n().into();
+                // SAFETY: the kernel's arguments; the caller's promise.
+                unsafe { all.for_elements(stream, |kernels| &kernels.divide, output, ty, &[by]) }?;
+            }
+            Ok(())
+        })
     }
 
     /// Whether a collective only launches kernels: its algorithm needs no plan, and its memory and kernels exist. Other
@@ -229,24 +230,11 @@ impl GpuCommunicator {
         Ok(unsafe { stream.launch(kernel(kernels), shape, &[&[memory.at, count], arguments].concat()) }?)
     }
 
-    /// Orders a call behind the last one; returns whether it is captured.
-    pub(super) fn begin(&self, stream: &Stream) -> Result<bool> {
+    /// Launches a call behind the last one. `call` learns whether it is captured. Later calls follow it even if it
+    /// fails, since some of its launches may be on their way.
+    pub(super) fn in_order(&mut self, stream: &Stream, call: impl FnOnce(&mut Self, bool) -> Result<()>) -> Result<()> {
         self.device.runtime().check_joined()?;
-        let captured = stream.is_capturing()?;
-        // By number, since a handle may be that of another stream, which was destroyed since.
-        if !captured && self.last_stream != Some(stream.number()?) {
-            stream.wait_for(&self.last)?;
-        }
-        Ok(captured)
-    }
-
-    pub(super) fn end(&mut self, stream: &Stream, captured: bool) -> Result<()> {
-        if !captured {
-            self.last_stream = None;
-            self.last.record(stream)?;
-            self.last_stream = Some(stream.number()?);
-        }
-        Ok(())
+        in_turn(&*Arc::clone(&self.last), stream, |captured| call(self, captured))
     }
 
     /// Prepares the plan with memory for parts of `part` bytes, and the type's kernels.

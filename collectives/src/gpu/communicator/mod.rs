@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Event, Gpu, Kernel};
+use symrail::kernels::cuda::{Gpu, Kernel, LastUse};
 use symrail::{Team, TeamHeap};
 
 use super::abort::AbortHandle;
@@ -68,10 +68,8 @@ pub struct GpuCommunicator {
     logged: BTreeSet<Choice>,
     /// Plans that larger ones have replaced, which graphs may still use.
     replaced: Vec<GpuPlan>,
-    /// Recorded behind the last call.
-    last: Event,
-    /// The number of the stream on which it was recorded.
-    last_stream: Option<u64>,
+    /// Behind the last call.
+    last: Arc<LastUse>,
     /// The type in which narrow elements are reduced.
     pub accumulate: Accumulate,
     members: Members,
@@ -109,7 +107,7 @@ impl GpuCommunicator {
         let selection = Selection::agree(&members, GPU, kind, |pe| device.is_mapped(pe))?;
         let mut memory = SymmetricMemory::new(device, &members);
         let abort = AbortHandle::default();
-        let exchange = Exchange::new(device, &mut memory, &abort, !selection.one_host())?;
+        let exchange = Exchange::new(device, &mut memory, &abort)?;
         Ok(GpuCommunicator {
             device: device.clone(),
             members,
@@ -126,8 +124,7 @@ impl GpuCommunicator {
             plans: BTreeMap::new(),
             logged: BTreeSet::new(),
             replaced: Vec::new(),
-            last: Event::new(device.gpu())?,
-            last_stream: None,
+            last: Arc::new(LastUse::new(device.gpu())?),
             accumulate: Accumulate::default(),
         })
     }

@@ -44,27 +44,26 @@ impl GpuCommunicator {
         if call.rows == 0 {
             return Ok(());
         }
-        let captured = self.begin(stream)?;
-        let has_memory = self.straight.as_ref().is_some_and(|straight| straight.has(way));
-        if captured && !(has_memory && self.norms.contains_key(&call.ty)) {
-            return Err(Error::Call(
-                "a first all-reduce with an RMS norm cannot be captured: make it once before".into(),
-            ));
-        }
-        let straight = match &mut self.straight {
-            Some(straight) => straight,
-            none => none.insert(Straight::new(&self.device, &mut self.memory, &self.abort)?),
-        };
-        straight.prepare(way, &mut self.memory)?;
-        if !self.norms.contains_key(&call.ty) {
-            let module = load(&self.device, &self.nvrtc, Which::Normed(call.ty))?;
-            self.norms.insert(call.ty, Norms::new(&module)?);
-        }
-        if let (Some(straight), Some(norms)) = (&self.straight, self.norms.get(&call.ty)) {
+        self.in_order(stream, |all, captured| {
+            let has_memory = all.straight.as_ref().is_some_and(|straight| straight.has(way));
+            if captured && !(has_memory && all.norms.contains_key(&call.ty)) {
+                return Err(Error::Call(
+                    "a first all-reduce with an RMS norm cannot be captured: make it once before".into(),
+                ));
+            }
+            let straight = match &mut all.straight {
+                Some(straight) => straight,
+                none => none.insert(Straight::new(&all.device, &mut all.memory, &all.abort)?),
+            };
+            straight.prepare(way, &mut all.memory)?;
+            if !all.norms.contains_key(&call.ty) {
+                let module = load(&all.device, &all.nvrtc, Which::Normed(call.ty))?;
+                all.norms.insert(call.ty, Norms::new(&module)?);
+            }
+            let Some(norms) = all.norms.get(&call.ty) else { return Ok(()) };
             let kernel = if way == Way::Packets { &norms.packets } else { &norms.pushed };
             // SAFETY: the caller's promise.
-            unsafe { straight.launch_normed(stream, kernel, way, call) }?;
-        }
-        self.end(stream, captured)
+            unsafe { straight.launch_normed(stream, kernel, way, call) }
+        })
     }
 }

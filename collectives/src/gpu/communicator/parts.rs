@@ -79,8 +79,6 @@ impl GpuCommunicator {
         let way = self.way_in_parts(part);
         let algorithm = if way == Way::Packets { Algorithm::Packets } else { Algorithm::Pushed };
         let choice = Choice::Own(algorithm, MOST_BLOCKS as usize);
-        let captured = self.begin(stream)?;
-        self.prepare(&choice, part, DataType::U8, captured)?;
         // Kernels take other memory in place of what is not used.
         let (input, output) = match (me == root, number) {
             (true, _) => (input, output),
@@ -99,12 +97,14 @@ impl GpuCommunicator {
             most_blocks: MOST_BLOCKS,
             chunk: None,
         };
-        let (Some(straight), Some(kernels)) = (&self.straight, self.kernels.get(&DataType::U8)) else {
-            return Err(choice.unknown());
-        };
-        // SAFETY: the caller's promise.
-        unsafe { straight.launch(stream, kernels.straight(way), way, &call) }?;
-        self.end(stream, captured)
+        self.in_order(stream, |all, captured| {
+            all.prepare(&choice, part, DataType::U8, captured)?;
+            let (Some(straight), Some(kernels)) = (&all.straight, all.kernels.get(&DataType::U8)) else {
+                return Err(choice.unknown());
+            };
+            // SAFETY: the caller's promise.
+            unsafe { straight.launch(stream, kernels.straight(way), way, &call) }
+        })
     }
 }
 

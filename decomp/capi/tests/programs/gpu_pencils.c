@@ -68,6 +68,13 @@ int main(void) {
       if (host[i] != number(pencil, i)) return fprintf(stderr, "rank %d, step %d: element %ld\n", rank, step, (long)i), 1;
     }
   }
+  /* There are plans of transposes, and none of halos: what is wrong on one rank is an error on all. */
+  const int32_t halo[3] = {1, 0, 0};
+  cudecompDataType_t type = rank == 0 ? (cudecompDataType_t)999 : CUDECOMP_DOUBLE;
+  if (cudecompUpdateHalosX(handle, desc, arrays[0], work, type, halo, NULL, 0, NULL, NULL) !=
+      CUDECOMP_RESULT_INVALID_USAGE) {
+    return fprintf(stderr, "rank %d: a first halo of an unknown type was not refused\n", rank), 1;
+  }
   CHECK(cudecompFree(handle, desc, work));
   for (int i = 0; i < 2; i++) CHECK(cudecompFree(handle, desc, arrays[i]));
   CHECK(cudecompGridDescDestroy(handle, desc));

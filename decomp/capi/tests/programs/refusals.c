@@ -159,7 +159,7 @@ static void on_one_rank(void) {
   walk(&x, in, 1);
   for (int i = 0, times = repetitions("SYMRAIL_TEST_REFUSALS", 30); i < times; i++) {
     bool it = rank == (int)drawn(size);
-    switch (drawn(9)) {
+    switch (drawn(10)) {
     case 0: REFUSED(X_TO_Y(in, out, it ? in : work, CUDECOMP_DOUBLE, 0)); break;
     case 1: REFUSED(X_TO_Y(in, out, it ? small : work, CUDECOMP_DOUBLE, 0)); break;
     case 2: REFUSED(X_TO_Y(it ? NULL : in, out, work, CUDECOMP_DOUBLE, 0)); break;
@@ -185,6 +185,10 @@ static void on_one_rank(void) {
     case 8:
       if (size == 1) break;
       REFUSED(it ? cudecompFree(handle, desc, small) : cudecompGridDescDestroy(handle, desc)); /* not the same call */
+      break;
+    case 9: /* a first call of this operation, behind others */
+      REFUSED(cudecompUpdateHalosX(handle, desc, in, work, it ? (cudecompDataType_t)999 : CUDECOMP_DOUBLE,
+                                   (int32_t[]){1, 0, 0}, NULL, 0, NULL, NULL));
       break;
     }
     memset(out, 0, y.size * 8);

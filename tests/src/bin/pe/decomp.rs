@@ -1,8 +1,9 @@
 //! Transposes, halos and all-to-alls of the teams of the first 1, 2, 3, 4, 6 and 8 PEs, every byte checked. The first
 //! argument selects the case: `small` (9 x 10 x 11, all process grids), `large` (128 x 124 x 132), `plans`, `rounds` (for
-//! the seconds of the second argument), `misuse`, `device`.
+//! the seconds of the second argument), `misuse`, `late`, `memory`, `device`.
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use symrail::{Group, Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_decomp::staging::{Path, Reason, Route};
 use symrail_decomp::{
@@ -34,6 +35,8 @@ pub fn main() -> std::process::ExitCode {
             "small" => small(rt, &heap, &world, &arrays)?,
             "large" => large(rt, &heap, &arrays),
             "plans" => plans(rt, &heap, &world)?,
+            "late" => late(rt, &heap, &arrays)?,
+            "memory" => memory(rt, &heap)?,
             "rounds" => rounds(rt, &heap, &arrays, Duration::from_secs(pe::arg(1, 1)))?,
             _ => misuse(rt, &heap, &arrays),
         }
@@ -319,6 +322,56 @@ fn tuning(heap: &TeamHeap, world: &Team, rt: &Runtime) {
     if rt.my_pe() == 0 {
         println!("{tuned}");
     }
+}
+
+/// The last PE makes no call: the others' rounds end, whether their own arguments are right or not.
+fn late(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2]) -> Result<()> {
+    let (n, last) = (rt.n_pes() as usize, rt.my_pe() + 1 == rt.n_pes());
+    // Blocks with their own space over rails, and others.
+    for edge in [8, 64] {
+        let array = Decomposition::new(heap, rt.team_world()?, Grid::new([edge; 3], [1, n])).unwrap();
+        let bytes = edge.pow(3) / n * 8;
+        for given in [bytes, bytes - 8] {
+            let mut plan = array.transpose(&Transpose::new((Axis::Y, Axis::Z), 8)).unwrap();
+            let mut work = array.workspace(plan.workspace_bytes()).unwrap();
+            // SAFETY: the arrays are longer, and nothing else uses them.
+            let [input, output] = [(0, given), (1, bytes)]
+                .map(|(i, bytes)| unsafe { symrail_decomp::Buffer::raw(arrays[i].as_ptr().cast(), bytes) });
+            if !last {
+                let error = plan.run(input, output, &mut work).unwrap_err();
+                assert!(matches!(error, Error::Runtime(symrail::Error::Interrupted { .. })), "{edge} {given}: {error}");
+            }
+            // The last PE waits here meanwhile.
+            rt.barrier_all()?;
+            array.give_back(work).unwrap();
+            array.give_up(plan).unwrap();
+        }
+    }
+    Ok(())
+}
+
+/// One PE has no memory for what is measured: all get an error, and the next measurement works.
+fn memory(rt: &Runtime, heap: &TeamHeap) -> Result<()> {
+    let grid = Grid::new([128; 3], [1, rt.n_pes() as usize]);
+    let (processes, mode) = (Some(grid.processes), Some(Mode::default()));
+    let tuning = Tuning { warmup: 0, rounds: 1, processes, mode, ..Tuning::default() };
+    let poor = rt.my_pe() == 1;
+    // Each of the arrays that are measured has 8 MiB.
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_AS).unwrap();
+    let limited = |most| setrlimit(Resource::RLIMIT_AS, most, hard).unwrap();
+    limited(if poor { pages * 4096 + (4 << 20) } else { soft });
+    let found = tune(heap, rt.team_world()?, grid, &tuning);
+    limited(soft);
+    match found.map(drop).unwrap_err() {
+        Error::Plan { what: "array", .. } if poor => {}
+        Error::Round(symrail::rounds::Error::PeerRefused { .. }) if !poor => {}
+        error => panic!("{error}"),
+    }
+    let (_, tuned) = tune(heap, rt.team_world()?, grid, &tuning).unwrap();
+    assert_eq!(tuned.candidates.len(), 1);
+    Ok(())
 }
 
 /// The start of symmetric offsets.
