@@ -126,13 +126,35 @@ impl Pe {
         unsafe { self.base().add(offset as usize).write_bytes(value, len as usize) };
     }
 
-    pub fn word(&self, offset: u64) -> u64 {
-        let at = match &self.memory {
+    /// Where the test accesses `len` bytes of the heap.
+    fn at(&self, offset: u64, len: u64) -> *const u8 {
+        match &self.memory {
             Memory::Ordinary(words) => words.as_ptr().cast::<u8>().wrapping_add(offset as usize),
-            Memory::Guarded(memory) => memory.reachable(memory.base().addr().get() + offset as usize, 8).unwrap(),
-        };
+            Memory::Guarded(memory) => {
+                memory.reachable(memory.base().addr().get() + offset as usize, len as usize).unwrap()
+            }
+        }
+    }
+
+    pub fn word(&self, offset: u64) -> u64 {
         // SAFETY: inside of the memory; the mock fabric and the copy engine run in this thread.
-        unsafe { at.cast::<u64>().read_volatile() }
+        unsafe { self.at(offset, 8).cast::<u64>().read_volatile() }
+    }
+
+    /// The first of a block's words, so many bytes apart, that is not `value`: its place and what it is. One check of
+    /// the range serves all words, since this is most of the test's time.
+    pub fn other_word(&self, offset: u64, len: u64, step: u64, value: u64) -> Option<(u64, u64)> {
+        let block = self.at(offset, len);
+        let mut at = 0;
+        while at < len {
+            // SAFETY: as above; blocks are whole words.
+            let word = unsafe { block.wrapping_add(at as usize).cast::<u64>().read_volatile() };
+            if word != value {
+                return Some((at, word));
+            }
+            at += step;
+        }
+        None
     }
 
     /// A local buffer that holds `bytes`, in guarded memory.

@@ -405,9 +405,10 @@ impl World {
                     let (fill, why) = (u64::from_ne_bytes([content; 8]), if consumed { "again" } else { "late" });
                     // All words of a short block, samples of a long one.
                     let step = (stream.block_len / 512).next_multiple_of(8).max(8);
-                    for at in (0..stream.block_len).step_by(step as usize) {
-                        let seen = pe.word(part + BLOCK + at);
-                        assert_eq!(seen, fill, "PE {target}, signal {signal} of PE {source}: byte {at} came {why}");
+                    if let Some((at, seen)) = pe.other_word(part + BLOCK, stream.block_len, step, fill) {
+                        panic!(
+                            "PE {target}, signal {signal} of PE {source}: byte {at} came {why}: {seen:#x}, not {fill:#x}"
+                        );
                     }
                     if !self.staged {
                         stream.consumed = signal;
