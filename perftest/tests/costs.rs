@@ -85,7 +85,8 @@ fn a_put_of_a_host_and_of_a_device_takes_few_instructions() {
     let device = instructions("cpu", &["Backend>::start_put", "Engine>::take_requests"]);
     println!("instructions of a put: host {host:.0}, device {device:.0}");
     assert!(host > 100.0 && host <= host_limit, "a host thread's put takes {host:.0} instructions");
-    assert!(device > 100.0 && device <= device_limit, "a device's put takes {device:.0} instructions");
+    // Less than a host's would mean that a part was not counted.
+    assert!(device > host && device <= device_limit, "a device's put takes {device:.0} instructions");
 }
 
 /// A host's put in a build of tests, and a device's.
