@@ -5,23 +5,29 @@
 #[path = "../../tests/support/nvrtc.rs"]
 mod support;
 
-use symrail::kernels::cuda::Program;
 use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Compiled, Program, Result};
 use symrail_collectives::DataType;
 use symrail_collectives::gpu::program;
 
 use support::nvrtc;
+
+/// One program as users compile it; types and architectures are tried without optimisation, which takes most of the time.
+type Compile = fn(&Nvrtc, &Program<'_>, &str) -> Result<Compiled>;
 
 /// One type of each kind: the compiler takes seconds for each, and another test compiles all of them with a C++
 /// compiler (`tests/tests/gpu_executor.rs`).
 #[test]
 fn the_executor_becomes_ptx_and_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
-    for (ty, arch) in
-        [(DataType::U8, "sm_90"), (DataType::F64, "sm_90"), (DataType::E4M3, "sm_90"), (DataType::BF16, "sm_80")]
-    {
+    for (ty, arch, compile) in [
+        (DataType::U8, "sm_90", Nvrtc::compile as Compile),
+        (DataType::F64, "sm_90", Nvrtc::compile_quickly),
+        (DataType::E4M3, "sm_90", Nvrtc::compile_quickly),
+        (DataType::BF16, "sm_80", Nvrtc::compile_quickly),
+    ] {
         let source = program::source(ty).unwrap();
-        let compiled = nvrtc.compile(&program::program(&source), arch).unwrap();
+        let compiled = compile(&nvrtc, &program::program(&source), arch).unwrap();
         assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
         let ptx = String::from_utf8_lossy(compiled.ptx());
         assert!(
@@ -59,9 +65,11 @@ fn sends_and_receives_become_machine_code() {
 #[test]
 fn norms_become_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
-    for (ty, arch) in [(DataType::BF16, "sm_90"), (DataType::F32, "sm_80")] {
+    for (ty, arch, compile) in
+        [(DataType::BF16, "sm_90", Nvrtc::compile as Compile), (DataType::F32, "sm_80", Nvrtc::compile_quickly)]
+    {
         let source = program::normed_source(ty).unwrap();
-        let compiled = nvrtc.compile(&program::normed(&source), arch).unwrap();
+        let compiled = compile(&nvrtc, &program::normed(&source), arch).unwrap();
         assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
         let ptx = String::from_utf8_lossy(compiled.ptx());
         assert!([".entry normed_packets(", ".entry normed_pushed("].iter().all(|one| ptx.contains(one)), "{ty:?}");

@@ -17,7 +17,9 @@ const NUMBERS: Program<'static> = Program::new("numbers.cu", include_str!("../be
 fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     for (program, arch) in [(&PROGRAM, "sm_80"), (&PROGRAM, "sm_90"), (&NUMBERS, "sm_90")] {
-        let compiled = nvrtc.compile(program, arch).unwrap();
+        // How well code is optimised does not tell whether an architecture has what it needs.
+        let compile = if arch == "sm_90" { Nvrtc::compile } else { Nvrtc::compile_quickly };
+        let compiled = compile(&nvrtc, program, arch).unwrap();
         assert_eq!(compiled.log(), "", "{} {arch}", program.name());
         assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{} {arch}", program.name());
     }

@@ -25,7 +25,9 @@ fn every_program_becomes_ptx_and_machine_code() {
         Program::OWN.into_iter().chain([Program::STREAM, Program::COLLECTIVES, Program::PERF, EXAMPLE, TORCH])
     {
         for arch in ARCHITECTURES {
-            let compiled = nvrtc.compile(&program, arch).unwrap();
+            // How well code is optimised does not tell whether an architecture has what it needs.
+            let compile = if arch == "sm_90" { Nvrtc::compile } else { Nvrtc::compile_quickly };
+            let compiled = compile(&nvrtc, &program, arch).unwrap();
             assert_eq!(compiled.log(), "", "{} for {arch}", program.name());
             assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{} for {arch}", program.name());
             let ptx = String::from_utf8_lossy(compiled.ptx());

@@ -13,7 +13,9 @@ use support::nvrtc;
 fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     for arch in ["sm_80", "sm_90"] {
-        let compiled = nvrtc.compile(&PROGRAM, arch).unwrap();
+        // How well code is optimised does not tell whether an architecture has what it needs.
+        let compile = if arch == "sm_90" { Nvrtc::compile } else { Nvrtc::compile_quickly };
+        let compiled = compile(&nvrtc, &PROGRAM, arch).unwrap();
         assert_eq!(compiled.log(), "", "{arch}");
         assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{arch}");
     }

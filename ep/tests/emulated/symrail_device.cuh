@@ -269,14 +269,15 @@ static void launch(unsigned blocks, unsigned threads, const std::function<void()
     }
     for (unsigned left = threads; left > 0;) {
         std::shuffle(order.begin(), order.end(), random);
-        bool idle = true;
+        bool idle = true, stuck = true;
         for (unsigned t : order) {
             context& one = contexts[t];
             if (one.over || (one.word && *one.word == one.before)) continue;
             running = &one, one.polls = false, threadIdx.x = t;
             swapcontext(&turns, &one.at);
-            idle &= one.polls, left -= one.over;
+            idle &= one.polls, left -= one.over, stuck = false;
         }
+        if (stuck) fail("threads of a block wait at different barriers");
         // All of them wait for other PEs.
         if (idle) sched_yield();
     }
