@@ -1,7 +1,7 @@
 //! The PE's GPU: the heap in its address space, and operations in the order of its streams.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use symrail::gpu::{GpuDevice, Scratch};
@@ -9,6 +9,7 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, compiled};
 use symrail::{Pe, Result, Runtime, SignalOp, Team};
 use symrail_core::Cmp;
+use symrail_ep::cuda::count::DeviceLayout;
 
 use crate::errors::{Kind, failed_on_gpu, raise, raise_of};
 use crate::foreign::ANY_GPU;
@@ -28,6 +29,8 @@ pub struct HeldGpu {
     scratch: Scratch,
     /// Folders in which NVRTC may be.
     nvrtc: Vec<PathBuf>,
+    /// It lives as long as the job, because launches may not have ended when what uses it is dropped.
+    layout: OnceLock<DeviceLayout>,
 }
 
 /// A signal word's update.
@@ -40,7 +43,7 @@ impl HeldGpu {
         let device = runtime.gpu_device(gpu)?;
         let scratch = device.scratch()?;
         let ops = compiler(nvrtc).and_then(|nvrtc| kernels(&device, &nvrtc));
-        Ok(HeldGpu { ops, device, scratch, nvrtc: nvrtc.to_vec() })
+        Ok(HeldGpu { ops, device, scratch, nvrtc: nvrtc.to_vec(), layout: OnceLock::new() })
     }
 
     pub fn gpu(&self) -> &Arc<Gpu> {
@@ -55,6 +58,16 @@ impl HeldGpu {
     /// Compiles and loads a program.
     pub fn load(&self, program: &Program<'_>) -> std::result::Result<Arc<Module>, Error> {
         self.device.load(&self.nvrtc()?, program)
+    }
+
+    /// The kernel that counts the tokens of ranks, compiled at its first use.
+    pub fn layout(&self) -> symrail_ep::Result<&DeviceLayout> {
+        if let Some(made) = self.layout.get() {
+            return Ok(made);
+        }
+        let nvrtc = self.nvrtc().map_err(|error| symrail_ep::Error::Device { reason: error.to_string() })?;
+        let made = DeviceLayout::new(&self.device, &nvrtc)?;
+        Ok(self.layout.get_or_init(|| made))
     }
 
     /// Passes the PE's state to the kernels of a module by its handle, a `CUmodule`; `false`: it has no device

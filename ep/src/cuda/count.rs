@@ -44,6 +44,7 @@ impl DeviceLayout {
     ///
     /// # Safety
     /// Addresses are GPU addresses of memory for these numbers, valid until the stream has executed the launch.
+    /// This object must live until then, too.
     ///
     /// # Errors
     /// Ranks that do not divide the number of experts; an error of the driver.

@@ -6,13 +6,12 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use symrail_ep::cuda::{
     Destinations, DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived,
-    HighThroughputShape,
-    count::{DeviceCounts, DeviceLayout},
+    HighThroughputShape, count::DeviceCounts,
 };
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
 use super::{element, raised};
-use crate::errors::{Kind, failed_on_gpu, raise};
+use crate::errors::{Kind, raise};
 use crate::job::Job;
 use crate::memory::{Kept, Memory};
 use crate::runtime::Runtime;
@@ -210,10 +209,7 @@ impl EpDeviceHighThroughput {
 
 /// The kernel that counts tokens of ranks and slots of experts.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLayout {
-    layout: DeviceLayout,
-    job: Arc<Job>,
-}
+pub struct EpDeviceLayout(Arc<Job>);
 
 #[pymethods]
 impl EpDeviceLayout {
@@ -223,18 +219,19 @@ impl EpDeviceLayout {
         let job = Arc::clone(runtime.job());
         job.running()?;
         let gpu = job.streams()?;
-        let nvrtc = gpu.nvrtc().map_err(failed_on_gpu)?;
-        let layout = py.detach(|| DeviceLayout::new(gpu.device(), &nvrtc)).map_err(raised)?;
-        Ok(EpDeviceLayout { layout, job })
+        py.detach(|| gpu.layout()).map_err(raised)?;
+        Ok(EpDeviceLayout(job))
     }
 
     /// Counts: the address of indices, the number of tokens and of slots of each; experts and ranks; addresses of the
     /// tokens for each rank, the slots of each expert, and whether each rank gets each token.
     fn count(&self, stream: usize, topk: (u64, usize, usize), of: (usize, usize), to: [u64; 3]) -> PyResult<()> {
-        self.job.running()?;
+        self.0.running()?;
         let [per_rank, per_expert, in_rank] = to;
         let to = DeviceCounts { per_rank, per_expert, in_rank };
+        let gpu = self.0.streams()?;
         // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
-        unsafe { self.layout.count(&self.job.streams()?.stream(stream), topk, of, &to) }.map_err(raised)
+        let counted = gpu.layout().and_then(|kernel| unsafe { kernel.count(&gpu.stream(stream), topk, of, &to) });
+        counted.map_err(raised)
     }
 }
