@@ -11,7 +11,6 @@ use symrail::{Pe, Result, Runtime, SignalOp, Team};
 use symrail_core::Cmp;
 use symrail_ep::cuda::count::DeviceLayout;
 
-use crate::ep::raised;
 use crate::errors::{Kind, failed_on_gpu, raise, raise_of};
 use crate::foreign::ANY_GPU;
 use crate::interrupt;
@@ -62,12 +61,12 @@ impl HeldGpu {
     }
 
     /// The kernel that counts the tokens of ranks, compiled at its first use.
-    pub fn layout(&self) -> PyResult<&DeviceLayout> {
+    pub fn layout(&self) -> symrail_ep::Result<&DeviceLayout> {
         if let Some(made) = self.layout.get() {
             return Ok(made);
         }
-        let nvrtc = self.nvrtc().map_err(failed_on_gpu)?;
-        let made = DeviceLayout::new(&self.device, &nvrtc).map_err(raised)?;
+        let nvrtc = self.nvrtc().map_err(|error| symrail_ep::Error::Device { reason: error.to_string() })?;
+        let made = DeviceLayout::new(&self.device, &nvrtc)?;
         Ok(self.layout.get_or_init(|| made))
     }
 

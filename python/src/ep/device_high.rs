@@ -218,7 +218,8 @@ impl EpDeviceLayout {
     fn new(py: Python<'_>, runtime: &Runtime) -> PyResult<Self> {
         let job = Arc::clone(runtime.job());
         job.running()?;
-        py.detach(|| job.streams()?.layout().map(drop))?;
+        let gpu = job.streams()?;
+        py.detach(|| gpu.layout()).map_err(raised)?;
         Ok(EpDeviceLayout(job))
     }
 
@@ -230,6 +231,7 @@ impl EpDeviceLayout {
         let to = DeviceCounts { per_rank, per_expert, in_rank };
         let gpu = self.0.streams()?;
         // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
-        unsafe { gpu.layout()?.count(&gpu.stream(stream), topk, of, &to) }.map_err(raised)
+        let counted = gpu.layout().and_then(|kernel| unsafe { kernel.count(&gpu.stream(stream), topk, of, &to) });
+        counted.map_err(raised)
     }
 }
