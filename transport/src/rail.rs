@@ -385,7 +385,7 @@ pub unsafe trait Rail: Send {
 
     /// Ends the connections to a destination that this end has opened, and those that the other end has opened from
     /// these ports: outstanding work fails, and nothing that either end has sent over them arrives here any more. Later
-    /// posts connect again. Returns whether it has ended one; `false` where [`Rail::is_silent`] cannot tell.
+    /// posts connect again. Returns whether it has ended one; never where [`Rail::is_silent`] cannot tell.
     fn cut(&mut self, _dest: Dest, _opened_there: Ports) -> bool {
         false
     }

@@ -57,7 +57,11 @@ impl Moves {
 impl World {
     /// A world whose endpoints have rails at these addresses, of hosts 1 and 2.
     fn new(here: &[[u8; 4]], there: &[[u8; 4]]) -> World {
-        let fabric = Fabric::new(7, FabricConfig { delay: 0, again: 0, ..FabricConfig::default() });
+        World::over(FabricConfig::default(), here, there)
+    }
+
+    fn over(config: FabricConfig, here: &[[u8; 4]], there: &[[u8; 4]]) -> World {
+        let fabric = Fabric::new(7, FabricConfig { delay: 0, again: 0, ..config });
         let mut settings = Settings::default();
         settings.timeout_s = TIMEOUT;
         let policy = Policy::new(&settings, false);
@@ -185,7 +189,8 @@ fn a_peer_that_answers_over_no_lane_keeps_all_its_lanes() {
 
 #[test]
 fn memory_of_an_operation_that_was_reported_as_failed_is_not_accessed_later() {
-    let mut world = World::new(&[[10, 0, 0, 1]], &[[10, 0, 0, 2]]);
+    let config = FabricConfig { tells_silence: true, ..FabricConfig::default() };
+    let mut world = World::over(config, &[[10, 0, 0, 1]], &[[10, 0, 0, 2]]);
     world.put();
     assert_eq!(world.seconds_until_put(1), Some(1));
     let mut fetched = vec![0u64; WORDS];

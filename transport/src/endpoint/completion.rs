@@ -282,8 +282,8 @@ impl Core {
     }
 
     /// Fails operations that have taken too long, and ends those of which no rail has work requests on the caller's
-    /// memory. The others end when the rail has returned these, or after another time-out. Returns those of them on
-    /// whose connection nothing has moved, with the PE and the lane.
+    /// memory. Others, on whose connection something moves, end when the rail has returned these, or after another
+    /// time-out. Returns those on whose connection nothing has moved, with the PE and the lane.
     pub(super) fn expire(&mut self) -> Vec<(OpHandle, Pe, usize)> {
         let (now, limit) = (self.clock.now(), self.profile.timeout_s());
         let expired = self.ops.older_than(now, limit);

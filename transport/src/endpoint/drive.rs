@@ -208,8 +208,9 @@ impl Endpoint {
             return;
         }
         let stuck = self.core.expire();
-        self.cut_stuck(stuck);
+        self.end_stuck(stuck);
         self.core.give_up_late();
+        self.end_given_up();
         if !self.core.closing.is_empty() {
             self.close_buffers();
         }

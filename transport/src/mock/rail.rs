@@ -294,8 +294,12 @@ unsafe impl Rail for MockRail {
 
     fn cut(&mut self, dest: Dest, _opened_there: Ports) -> bool {
         self.peer(dest).is_ok_and(|to| {
-            self.fabric.state().drop_flights(self.id, to);
-            true
+            let mut state = self.fabric.state();
+            let cuts = state.config.tells_silence;
+            if cuts {
+                state.drop_flights(self.id, to);
+            }
+            cuts
         })
     }
 

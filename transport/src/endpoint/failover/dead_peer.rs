@@ -144,6 +144,7 @@ impl Core {
         let operations = self.ops.on(pe);
         operations.iter().for_each(|&id| self.ops.fail_unreachable(id, &why));
         self.lanes.give_up(pe, why);
+        self.recovery.given_up.push(pe);
         operations.into_iter().for_each(|id| self.finish(id));
         for lane in 0..self.profile.rails() {
             self.drop_backlog(lane, pe);

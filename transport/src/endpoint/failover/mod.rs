@@ -271,6 +271,8 @@ pub(super) struct Recovery {
     /// Connections that have broken, and requests of peers about connections.
     renewals: BTreeMap<(Dest, usize), Renewal>,
     requests: Vec<PeerRequest>,
+    /// PEs that were given up, whose connections are to be ended.
+    given_up: Vec<Pe>,
     /// Connections that peers have cut at their end.
     cuts: Vec<(Dest, Cut)>,
     /// Events about ports that are down, and how often each rail's port has gone down.
@@ -289,6 +291,7 @@ impl Recovery {
             keepalives: Vec::new(),
             renewals: BTreeMap::new(),
             requests: Vec::new(),
+            given_up: Vec::new(),
             cuts: Vec::new(),
             port_news: Vec::new(),
             outages: vec![0; rails],

@@ -7,7 +7,7 @@
 //! An end recognizes a connection that it has opened itself by the other rail's address. Of one that the other end has
 //! opened it must know the port: a target names its ports in answers to pings, and a source in the move.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use super::cut::{Cut, word};
 use super::health::ROUNDS;
@@ -80,32 +80,39 @@ impl Endpoint {
         }
     }
 
-    /// Ends the connections over which rails still access memory of operations that have taken too long, so that their
-    /// work requests come back. Where a rail cannot, the operations end now.
-    pub(in crate::endpoint) fn cut_stuck(&mut self, stuck: Vec<(OpHandle, Pe, usize)>) {
-        let mut ended: HashMap<(Pe, usize), bool> = HashMap::new();
+    /// Ends operations that have taken too long although rails have work requests on their memory. Connections on which
+    /// nothing moves are ended first, so that the rails do not access it any more. A PE that answers no keepalive is about
+    /// to be given up; its operations end by that.
+    pub(in crate::endpoint) fn end_stuck(&mut self, stuck: Vec<(OpHandle, Pe, usize)>) {
+        let half = self.core.profile.timeout_s() / 2;
+        let mut ended: HashSet<(Pe, usize)> = HashSet::new();
         for (id, pe, lane) in stuck {
-            if *ended.entry((pe, lane)).or_insert_with(|| self.end_connection(pe, lane)) {
+            if self.core.is_silent(pe, half) {
                 self.core.late.push(id);
-            } else {
-                self.core.finish(id);
+                continue;
             }
+            if ended.insert((pe, lane)) {
+                self.end_connection(pe, lane);
+            }
+            self.core.finish(id);
         }
     }
 
-    fn end_connection(&mut self, pe: Pe, lane: usize) -> bool {
+    /// Ends the connections to PEs that were given up: their operations have ended.
+    pub(in crate::endpoint) fn end_given_up(&mut self) {
+        while let Some(pe) = self.core.recovery.given_up.pop() {
+            self.core.lanes.each(pe).for_each(|lane| self.end_connection(pe, lane));
+        }
+    }
+
+    fn end_connection(&mut self, pe: Pe, lane: usize) {
         let opened = self.rails[lane].opened(pe);
         let opened_there = self.core.lanes.failover(pe, lane).map_or_else(Ports::default, |f| f.opened_there);
-        let ended = self.rails[lane].cut(pe, opened_there);
-        if ended {
-            let seconds = self.core.profile.timeout_s();
-            let text = format!("it has returned no operation for {seconds} s (SYMRAIL_TIMEOUT_S)");
-            self.core.take_down(pe, lane, &super::silent(text));
-            if let Some(f) = self.core.lanes.failover(pe, lane) {
-                f.cut = Some(opened);
-            }
+        if self.rails[lane].cut(pe, opened_there)
+            && let Some(f) = self.core.lanes.failover(pe, lane)
+        {
+            f.cut = Some(opened);
         }
-        ended
     }
 
     /// The ports from which this end has opened the connection that a ping is about, as a word of its answer, if that
