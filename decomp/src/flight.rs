@@ -322,5 +322,7 @@ impl Drop for Flight<'_> {
             // The error is dropped, since no caller remains. The plan's next round fails for the same reason.
             let _ = self.end();
         }
+        // After an error, puts may still read the input or the workspace.
+        self.plan.leaving.iter_mut().filter_map(Option::take).for_each(|leaving| drop(leaving.wait()));
     }
 }

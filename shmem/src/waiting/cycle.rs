@@ -64,9 +64,13 @@ impl Search<'_> {
 
 /// A peer's post; `None` if it does not wait, or cannot be read.
 pub(super) fn post_of(ops: &Operations<'_>, pe: Pe) -> Option<Post> {
-    let mut words = [0u64; POST];
+    let mut words = Box::new([0u64; POST]);
     let to = words.as_mut_ptr().cast();
-    // SAFETY: the words are this call's own, and as many as are read.
-    unsafe { ops.get(to, ops.comm.board.address(), POST * 8, pe) }.ok()?;
+    // SAFETY: the words are as many as are read, and are not freed if the get failed.
+    if unsafe { ops.get(to, ops.comm.board.address(), POST * 8, pe) }.is_err() {
+        // A get that the end of the wait has interrupted may still write them, as long as the rails exist.
+        std::mem::forget(words);
+        return None;
+    }
     Post::decode(&words, pe, ops.comm.job.n_pes)
 }
