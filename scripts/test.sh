@@ -197,7 +197,8 @@ for log in it others; do
   elsewhere=
   [ ! -e "$logs/guest" ] || elsewhere='/verbs_[^/]*[.]rs'
   code=${!log}
-  ! count "$log" "$elsewhere" || [ "$code" = 0 ] || fail "$log: exit code $code without a failed test; see $logs/$log.log"
+  ! count "$log" "$elsewhere" || [ "$code" = 0 ] ||
+    fail "$log: exit code $code without a failed test; see $logs/$log.log"
 done
 
 # Alone: it measures.

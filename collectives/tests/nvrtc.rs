@@ -12,7 +12,8 @@ use symrail_collectives::gpu::program;
 
 use support::nvrtc;
 
-/// One program as users compile it; types and architectures are tried without optimisation, which takes most of the time.
+/// One program as users compile it; types and architectures are tried without optimisation, which takes most of the
+/// time.
 type Compile = fn(&Nvrtc, &Program<'_>, &str) -> Result<Compiled>;
 
 /// One type of each kind: the compiler takes seconds for each, and another test compiles all of them with a C++

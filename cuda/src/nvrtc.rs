@@ -161,8 +161,8 @@ impl Nvrtc {
         self.compile_with(program, arch, &[])
     }
 
-    /// As [`Nvrtc::compile`] in a sixth of the time, to slow machine code: for tests of whether a program compiles. NVRTC
-    /// before 12.8 knows no such option.
+    /// As [`Nvrtc::compile`] in a sixth of the time, to slow machine code: for tests of whether a program compiles.
+    /// NVRTC before 12.8 knows no such option.
     ///
     /// # Errors
     /// The compiler's messages.

@@ -49,8 +49,9 @@ static struct {
     std::atomic<symrail_u64> failures{0}, time_outs{0};
 } job;
 
-// A thread of a block. It runs until it waits, which costs a hundredth of what threads of this machine cost that wait for
-// each other. Those that can go on do so in a new random order each time: what depends on an order without a barrier fails.
+// A thread of a block. It runs until it waits, which costs a hundredth of what threads of this machine cost that wait
+// for each other. Those that can go on do so in a new random order each time: what depends on an order without a barrier
+// fails.
 struct context {
     ucontext_t at;
     // It goes on when this word, if any, has changed.

@@ -407,7 +407,7 @@ impl World {
                     let step = (stream.block_len / 512).next_multiple_of(8).max(8);
                     if let Some((at, seen)) = pe.other_word(part + BLOCK, stream.block_len, step, fill) {
                         panic!(
-                            "PE {target}, signal {signal} of PE {source}: byte {at} came {why}: {seen:#x}, not {fill:#x}"
+                            "PE {target}, signal {signal} of PE {source}: byte {at} came {why}: {seen:#x} != {fill:#x}"
                         );
                     }
                     if !self.staged {
