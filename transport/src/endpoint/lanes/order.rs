@@ -372,7 +372,9 @@ mod tests {
     fn measured_lanes_get_large_operations_by_their_speed() {
         let (mut lanes, _) = two_lanes_with(true, RailPolicy::Adaptive);
         // Lane 1 has a quarter of the speed.
-        [(0, 10_000), (1, 40_000)].map(|(lane, took)| lanes.note_speed(1, lane, (50_000, 50_000 - took), MEGABYTE));
+        for (lane, took) in [(0, 10_000), (1, 40_000)] {
+            lanes.note_speed(1, lane, (50_000, 50_000 - took), MEGABYTE);
+        }
         let mut taken = [0; 2];
         for _ in 0..10 {
             let lane = lanes.pick(1, MEGABYTE).unwrap();
