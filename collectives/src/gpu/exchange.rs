@@ -355,25 +355,31 @@ pub fn launches(places: &Places, transfers: &[Transfer<Memory>]) -> Result<Launc
     Ok(Launches { own, calls })
 }
 
-/// The rows of a launch, each with its lanes and transfers. It takes whole turns, since the transfers of a turn wait for
-/// one another.
+/// The transfers of a launch with one PE in one direction, and the lanes that they need.
+struct OfRow {
+    row: Row,
+    lanes: u64,
+    transfers: Vec<(Memory, Division)>,
+}
+
+/// The rows of a launch. It takes whole turns, since the transfers of a turn wait for one another.
 #[derive(Default)]
 struct Rows {
-    all: Vec<(Row, u64, Vec<(Memory, Division)>)>,
+    all: Vec<OfRow>,
     transfers: usize,
     lanes: u64,
 }
 
 impl Rows {
-    fn find(&mut self, row: Row) -> Option<&mut (Row, u64, Vec<(Memory, Division)>)> {
-        self.all.iter_mut().find(|(known, ..)| *known == row)
+    fn find(&self, row: Row) -> Option<usize> {
+        self.all.iter().position(|of| of.row == row)
     }
 
     /// Whether another turn fits. A turn is two rows of at most [`MOST_LANES`] lanes, so the first one does.
-    fn has_room(&mut self, places: &Places, turn: &[(Row, Memory)]) -> bool {
+    fn has_room(&self, places: &Places, turn: &[(Row, Memory)]) -> bool {
         let (mut rows, mut lanes) = (self.all.len(), self.lanes);
         for (row, memory) in turn {
-            let known = self.find(*row).map(|(_, lanes, _)| *lanes);
+            let known = self.find(*row).map(|at| self.all[at].lanes);
             rows += usize::from(known.is_none());
             lanes += places.division(*row, memory).lanes.saturating_sub(known.unwrap_or(0));
         }
@@ -385,18 +391,15 @@ impl Rows {
         self.transfers += turn.len();
         for &(row, memory) in turn {
             let division = places.division(row, &memory);
-            match self.find(row) {
-                Some((_, lanes, transfers)) => {
-                    let more = division.lanes.saturating_sub(*lanes);
-                    *lanes += more;
-                    transfers.push((memory, division));
-                    self.lanes += more;
-                }
-                None => {
-                    self.all.push((row, division.lanes, vec![(memory, division)]));
-                    self.lanes += division.lanes;
-                }
-            }
+            let at = self.find(row).unwrap_or_else(|| {
+                self.all.push(OfRow { row, lanes: 0, transfers: Vec::new() });
+                self.all.len() - 1
+            });
+            let of_row = &mut self.all[at];
+            let more = division.lanes.saturating_sub(of_row.lanes);
+            of_row.lanes += more;
+            of_row.transfers.push((memory, division));
+            self.lanes += more;
         }
     }
 }
@@ -414,9 +417,9 @@ fn encode(places: &Places, of_rows: Rows, own: &mut Vec<(Memory, Memory)>) -> Re
         bytes: memory.len,
         division: division.word(),
     };
-    for (row, lanes, of_row) in of_rows.all {
-        rows.push(places.row(row, work(blocks, lanes, list.len(), of_row.len()))?);
-        for (memory, division) in of_row {
+    for OfRow { row, lanes, transfers } in of_rows.all {
+        rows.push(places.row(row, work(blocks, lanes, list.len(), transfers.len()))?);
+        for (memory, division) in transfers {
             // Everything that is not packets uses all threads.
             threads = threads.max(match division.packets {
                 true => division.chunk.min(memory.len).div_ceil(8),

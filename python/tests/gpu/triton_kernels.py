@@ -681,7 +681,9 @@ CHECKS = {
 
 
 def main():
-    wanted = sys.argv[1:] or list(CHECKS)
+    # The examples are for heaps in GPU memory, whose arrays have tensors.
+    left_out = {"all_reduce", "pipeline", "matmul"} if os.environ.get("SYMRAIL_HEAP_KIND") == "pinned" else set()
+    wanted = sys.argv[1:] or [name for name in CHECKS if name not in left_out]
     failed = 0
     with symrail.init(heap=os.environ.get("SYMRAIL_HEAP_KIND", "device")):
         me, n = symrail.my_pe(), symrail.n_pes()
