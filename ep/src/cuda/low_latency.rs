@@ -316,7 +316,7 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver;
-    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if only other ranks have these.
+    /// [`PeerRefused`] if only other ranks have these.
     pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, limit: WaitLimit) -> Result<DeviceLowLatency> {
         let (what, team) = ("low latency on GPUs", device.runtime().team_world()?);
         let ranks = device.runtime().n_pes() as usize;
