@@ -12,6 +12,7 @@ use std::collections::HashSet;
 use super::cut::{Cut, word};
 use super::health::ROUNDS;
 use crate::endpoint::command::OpHandle;
+use crate::endpoint::queue::WorkRequest;
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
 use crate::rail::{Dest, Ports};
@@ -98,10 +99,16 @@ impl Endpoint {
         }
     }
 
-    /// Ends the connections to PEs that were given up: their operations have ended.
+    /// Ends the connections to PEs that were given up, where rails have work requests on memory of operations, which have
+    /// ended.
     pub(in crate::endpoint) fn end_given_up(&mut self) {
         while let Some(pe) = self.core.recovery.given_up.pop() {
-            self.core.lanes.each(pe).for_each(|lane| self.end_connection(pe, lane));
+            for lane in self.core.lanes.each(pe) {
+                let holds = |r: &WorkRequest| r.dest == pe && usize::from(r.lane) == lane && r.slot.is_none();
+                if self.core.queue.all().any(|(_, request)| holds(request)) {
+                    self.end_connection(pe, lane);
+                }
+            }
         }
     }
 
