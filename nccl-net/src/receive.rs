@@ -197,8 +197,7 @@ impl Receiver {
         };
         self.channel.usable()?;
         self.take_eager()?;
-        if let Some(size) = self.waiting[slot].as_ref().and_then(|waiting| waiting.copied) {
-            self.waiting[slot] = None;
+        if let Some(size) = self.take_copied(slot) {
             return Ok(Some(size));
         }
         if !self.has_arrived(slot, number) {
@@ -206,11 +205,7 @@ impl Receiver {
             if let Err(failure) = self.is_put(slot) {
                 // A sender that has sent to an eager slot and closed takes no descriptor.
                 self.take_eager()?;
-                let copied = self.waiting[slot].as_ref().and_then(|waiting| waiting.copied);
-                return copied.map_or(Err(failure), |size| {
-                    self.waiting[slot] = None;
-                    Ok(Some(size))
-                });
+                return self.take_copied(slot).map_or(Err(failure), |size| Ok(Some(size)));
             }
             let ring = &self.ring;
             let eager = EAGER_AT + (self.taken as usize % EAGER_SLOTS) * EAGER_WORDS;
@@ -226,6 +221,11 @@ impl Receiver {
             REFUSED => Err(self.channel.fail(Failure::usage("a message that is larger than the buffer"))),
             size => Ok(Some(size)),
         }
+    }
+
+    /// Ends a receive whose message was copied from an eager slot, and returns its size.
+    fn take_copied(&mut self, slot: usize) -> Option<u64> {
+        self.waiting[slot].take_if(|waiting| waiting.copied.is_some())?.copied
     }
 
     fn has_arrived(&self, slot: usize, number: u64) -> bool {

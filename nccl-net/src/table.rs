@@ -49,10 +49,10 @@ struct Region {
     network: Arc<Network>,
     base: usize,
     len: usize,
-    registered: Of,
+    registered: Registration,
 }
 
-enum Of {
+enum Registration {
     /// The memory of a receiving end, into which its peer puts.
     Receiving(Registered),
     /// A local buffer of a sending end.
@@ -61,7 +61,7 @@ enum Of {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        if let Of::Sending(buffer) = self.registered {
+        if let Registration::Sending(buffer) = self.registered {
             self.network.session.deregister_local(buffer);
         }
     }
@@ -298,11 +298,11 @@ unsafe extern "C" fn reg_mr(connection: Ptr, data: Ptr, size: usize, kind: c_int
         let sends = matches!(&*symrail_core::lock(&connection.end), End::Send(_));
         let registered = match sends {
             // SAFETY: NCCL keeps the memory until `deregMr`.
-            true => Of::Sending(unsafe { network.session.register_local(data.cast(), size) }?),
+            true => Registration::Sending(unsafe { network.session.register_local(data.cast(), size) }?),
             false => {
                 // SAFETY: as above.
                 let memory = unsafe { network.session.register(data.cast(), size) }?;
-                Of::Receiving(Registered::own(&network.session, memory))
+                Registration::Receiving(Registered::own(&network.session, memory))
             }
         };
         let region = Region { network, base: data.addr(), len: size, registered };
@@ -368,7 +368,7 @@ unsafe extern "C" fn irecv_v9(
         let (data, size, tag, handle) = unsafe { (data.read(), sizes.read(), tags.read(), handles.read()) };
         // SAFETY: NCCL passes what `regMr` returned.
         let region = unsafe { object::<Region>(handle, "the memory's handle") }?;
-        let Of::Receiving(memory) = &region.registered else {
+        let Registration::Receiving(memory) = &region.registered else {
             return Err(Failure::argument("the memory is registered with a sending connection"));
         };
         let offset = data.addr().wrapping_sub(region.base);
