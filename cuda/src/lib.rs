@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`device`] | properties of GPUs that the driver reports |
 //! | [`driver`] | one GPU: its context, plain memory, copies |
+//! | `capture` | the graph that a stream is capturing, and its order among other work |
 //! | `captured` | memory with content, which can be allocated while a stream captures |
 //! | `relaxed` | the mode in which a thread may make and free memory while a stream captures |
 //! | [`mod@pointer`] | addresses of GPUs |
@@ -28,6 +29,7 @@
 //! | [`turns`] | launches that use the same memory, one after the other on whatever streams |
 //! | [`error`] | errors with the GPU, the driver's text and the remedy |
 
+mod capture;
 mod captured;
 pub mod cublaslt;
 pub mod device;

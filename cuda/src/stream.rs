@@ -278,14 +278,32 @@ impl Stream {
         Ok(number)
     }
 
+    /// Its GPU.
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
     /// Makes later launches wait for the work before an event's last record.
     ///
     /// # Errors
     /// The driver's error.
     pub fn wait_for(&self, event: &Event) -> Result<()> {
+        self.wait_with(event, 0)
+    }
+
+    /// As [`Stream::wait_for`] while the stream captures, for an event outside of the graph: each replay waits for the
+    /// event's last record at that time.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub(crate) fn wait_for_outside(&self, event: &Event) -> Result<()> {
+        self.wait_with(event, sys::CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL as c_uint)
+    }
+
+    fn wait_with(&self, event: &Event, flags: c_uint) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: a stream of `self` and a live event.
-        unsafe { cuda!(self.gpu.ordinal(), cuStreamWaitEvent(self.raw, event.raw(), 0)) }
+        unsafe { cuda!(self.gpu.ordinal(), cuStreamWaitEvent(self.raw, event.raw(), flags)) }
     }
 
     /// Marks the start (0) or end (1) of timed work.

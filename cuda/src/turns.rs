@@ -1,11 +1,12 @@
 //! Launches that use the same memory, one after the other on whatever streams.
 //!
-//! An event follows each of them, and the next one waits for it. A stream that captures can wait for nothing outside of
-//! its graph: whoever replays the graph orders it.
+//! An event follows each of them, and the next one waits for it. So it is with each replay of captured launches: the
+//! graph begins with a wait for the event, and records it behind the last of them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::capture::{Capture, Node};
 use crate::driver::Gpu;
 use crate::error::{CudaError, Result};
 use crate::event::Event;
@@ -33,10 +34,26 @@ pub trait InTurn {
     /// # Errors
     /// The driver's error.
     fn mark(&self, stream: &Self::Stream) -> Result<()>;
+
+    /// Makes later launches on the stream, which is capturing, wait for the last use: for that at the time of a replay,
+    /// and for the last one in the same graph. By default whoever replays the graph orders it.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn follow_in_graph(&self, _stream: &Self::Stream) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes the launches so far on the stream, which is capturing, the last use of each replay.
+    ///
+    /// # Errors
+    /// The driver's error.
+    fn mark_in_graph(&self, _stream: &Self::Stream) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// Launches work behind the last use, as the new last use. `launch` learns whether the stream is capturing; then the
-/// work is neither.
+/// Launches work behind the last use, as the new last use. `launch` learns whether the stream is capturing.
 ///
 /// # Errors
 /// That of `launch`, or the driver's.
@@ -45,13 +62,11 @@ pub fn in_turn<M: InTurn, E: From<CudaError>>(
     stream: &M::Stream,
     launch: impl FnOnce(bool) -> Result<(), E>,
 ) -> Result<(), E> {
-    if M::is_captured(stream)? {
-        return launch(true);
-    }
-    used.follow(stream)?;
-    let launched = launch(false);
+    let captured = M::is_captured(stream)?;
+    if captured { used.follow_in_graph(stream) } else { used.follow(stream) }?;
+    let launched = launch(captured);
     // The event is recorded even if a launch has failed, because earlier launches run.
-    let marked = used.mark(stream);
+    let marked = if captured { used.mark_in_graph(stream) } else { used.mark(stream) };
     launched?;
     Ok(marked?)
 }
@@ -63,6 +78,18 @@ pub struct LastUse {
     /// The number of the stream on which it was recorded. Not the handle, since the driver reuses that of a destroyed
     /// stream, and since a default stream's is that of another stream in each thread.
     stream: AtomicU64,
+    /// Whether graphs record the event: then no stream orders all uses.
+    is_in_graphs: AtomicBool,
+    graph: Mutex<Option<InGraph>>,
+}
+
+/// The last use in the graph that was captured last. Handles are valid while it is being captured.
+#[derive(Debug)]
+struct InGraph {
+    capture: u64,
+    /// The node that records the event, and those that it follows.
+    record: Node,
+    before: Vec<Node>,
 }
 
 /// The number of no stream.
@@ -74,7 +101,8 @@ impl LastUse {
     /// # Errors
     /// The driver's error.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Self> {
-        Ok(Self { event: Event::new(gpu)?, stream: AtomicU64::new(NONE) })
+        let (stream, is_in_graphs) = (AtomicU64::new(NONE), AtomicBool::new(false));
+        Ok(Self { event: Event::new(gpu)?, stream, is_in_graphs, graph: Mutex::default() })
     }
 
     /// Waits until the last use has ended.
@@ -101,7 +129,35 @@ impl InTurn for LastUse {
     fn mark(&self, stream: &Stream) -> Result<()> {
         self.stream.store(NONE, Ordering::Relaxed);
         self.event.record(stream)?;
-        self.stream.store(stream.number()?, Ordering::Relaxed);
+        if !self.is_in_graphs.load(Ordering::Relaxed) {
+            self.stream.store(stream.number()?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn follow_in_graph(&self, stream: &Stream) -> Result<()> {
+        let capture = Capture::of(stream)?;
+        match &*self.graph.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(last) if last.capture == capture.id => capture.follow(stream, &last.before),
+            _ => stream.wait_for_outside(&self.event),
+        }
+    }
+
+    fn mark_in_graph(&self, stream: &Stream) -> Result<()> {
+        self.is_in_graphs.store(true, Ordering::Relaxed);
+        self.stream.store(NONE, Ordering::Relaxed);
+        let capture = Capture::of(stream)?;
+        let mut graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = match &*graph {
+            Some(last) if last.capture == capture.id => {
+                if last.before != capture.nodes {
+                    capture.move_behind(last.record, &last.before)?;
+                }
+                last.record
+            }
+            _ => capture.record(&self.event)?,
+        };
+        *graph = Some(InGraph { capture: capture.id, record, before: capture.nodes });
         Ok(())
     }
 }
@@ -140,6 +196,16 @@ mod tests {
             self.note("mark on", on);
             Ok(())
         }
+
+        fn follow_in_graph(&self, on: &Queue) -> Result<()> {
+            self.note("follow in graph on", on);
+            Ok(())
+        }
+
+        fn mark_in_graph(&self, on: &Queue) -> Result<()> {
+            self.note("mark in graph on", on);
+            Ok(())
+        }
     }
 
     #[test]
@@ -155,7 +221,8 @@ mod tests {
         let failed = CudaError::Lacks { gpu: 0, what: "fails", remedy: "none" };
         assert!(matches!(launch(&b, Err(failed)), Err(CudaError::Lacks { what: "fails", .. })));
         assert!(launch(&Queue("c", true), Ok(())).is_ok());
-        let wanted = "follow on a, launch on a, mark on a, follow on b, launch on b, mark on b, capture on c";
+        let wanted = "follow on a, launch on a, mark on a, follow on b, launch on b, mark on b, \
+                      follow in graph on c, capture on c, mark in graph on c";
         assert_eq!(log.0.borrow().join(", "), wanted);
     }
 }

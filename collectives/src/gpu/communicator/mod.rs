@@ -48,7 +48,8 @@ impl Kernels {
 /// after the earlier work of its stream.
 ///
 /// The first call of a kind and size allocates memory and compiles kernels, so it cannot be captured in a graph; later
-/// ones can. All PEs replay a graph in the same order among their other calls, and not concurrently with them.
+/// ones can. All PEs replay a graph in the same order among their other calls, which it follows and precedes on whatever
+/// streams.
 pub struct GpuCommunicator {
     nvrtc: Nvrtc,
     selection: Selection,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DevicePtr, Gpu, Kernel, Module, Program, Shape, Stream};
+use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Kernel, Module, Program, Shape, Stream};
 use symrail::rounds::Error::{Aborted, Late};
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
@@ -127,7 +127,10 @@ impl<'d> World<'d> {
                 "sizes" => self.sizes(&mut all)?,
                 "large" => self.large(&mut all)?,
                 "several" => self.several_at_once(&mut all),
-                _ => self.graphs(&mut all),
+                _ => {
+                    self.graphs(&mut all);
+                    self.graphs_beside_calls(&mut all);
+                }
             }
             self.say(&format!("{name}: ok"));
         }
@@ -335,6 +338,46 @@ impl<'d> World<'d> {
             good(self.stream.wait(TIME_LIMIT));
             good(all.check());
             self.verify("graphs", chain.1, replays + 1);
+            good(self.rt.barrier_all());
+        }
+    }
+
+    /// Calls, and replays of two graphs, one with calls on two streams, all on different streams.
+    fn graphs_beside_calls(&self, all: &mut GpuCommunicator) {
+        let streams = [(); 4].map(|()| good(Stream::new(&self.gpu)));
+        for (count, rounds) in [(1024, 2000), (40 << 10, 500), (1 << 20, 100)] {
+            let chains: Vec<_> = (0..4).map(|place| self.chain(place, count)).collect();
+            good(self.rt.barrier_all());
+            // A first call, which allocates memory.
+            good(self.link(all, &streams[0], chains[0]));
+            good(streams[0].wait(TIME_LIMIT));
+            let one = good(streams[1].capture(|| self.link(all, &streams[1], chains[1])));
+            let fork = good(Event::new(&self.gpu));
+            let two = good(streams[2].capture(|| {
+                fork.record(&streams[2])?;
+                streams[3].wait_for(&fork)?;
+                self.link(all, &streams[2], chains[2])?;
+                self.link(all, &streams[3], chains[3])?;
+                fork.record(&streams[3])?;
+                streams[2].wait_for(&fork)?;
+                Ok::<_, Error>(())
+            }));
+            for i in 0..rounds {
+                // SAFETY: the memory stays.
+                unsafe {
+                    good(streams[1].replay(&one));
+                    good(streams[2].replay(&two));
+                }
+                good(self.link(all, &streams[0], chains[0]));
+                if i % 100 == 99 {
+                    streams.iter().for_each(|stream| good(stream.wait(TIME_LIMIT)));
+                }
+            }
+            streams.iter().for_each(|stream| good(stream.wait(TIME_LIMIT)));
+            good(all.check());
+            for (place, (_, output)) in chains.into_iter().enumerate() {
+                self.verify(&format!("graphs beside calls, chain {place}"), output, rounds + usize::from(place == 0));
+            }
             good(self.rt.barrier_all());
         }
     }
