@@ -77,7 +77,14 @@ SYMRAIL_DEVICE symrail_u64 symrail_straight_source(const symrail_straight& call)
     return call.input + (symrail_spreads(call) && symrail_gives(call, call.me) ? call.me * call.part : 0);
 }
 
-/* One step of the call's reduction, and the final division, as divide_elements does it. */
+/* The average of `n` numbers: integer sums wrap before, floats are rounded to their type behind the division, so that a
+ * sum beyond the largest number of a narrow type has a right average. */
+template <class N, class W>
+SYMRAIL_DEVICE W symrail_average_of(W sum, symrail_u32 n) { return symrail_quotient_of(N::load(N::store(sum)), n); }
+template <class N>
+SYMRAIL_DEVICE float symrail_average_of(float sum, symrail_u32 n) { return symrail_quotient_of(sum, n); }
+
+/* One step of the call's reduction, and the final division. */
 template <class E>
 SYMRAIL_DEVICE void symrail_straight_take(const symrail_straight& call, E& sum, const E& others) {
     sum.take((symrail_u32)(call.how & 0xff), others, (call.how & SYMRAIL_STRAIGHT_ROUNDED) != 0);
@@ -87,7 +94,7 @@ SYMRAIL_DEVICE void symrail_straight_finish(const symrail_straight& call, E& sum
     if ((call.how & SYMRAIL_STRAIGHT_AVERAGE) == 0) return;
 #pragma unroll
     for (int i = 0; i < E::count; i++)
-        sum.v[i] = symrail_quotient_of(N::load(N::store(sum.v[i])), (symrail_u32)call.n);
+        sum.v[i] = symrail_average_of<N>(sum.v[i], (symrail_u32)call.n);
 }
 
 /* The index of a rank among the other ranks of another one. */
