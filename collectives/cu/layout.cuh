@@ -52,7 +52,7 @@
 #define SYMRAIL_GIVEN_UP_SIZES 4ull
 #define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
 /* Limits of one launch of sends and receives, and of a small one. */
-#define SYMRAIL_MOST_BLOCKS 128
+#define SYMRAIL_MOST_BLOCKS 192
 #define SYMRAIL_MOST_ROWS 31
 #define SYMRAIL_MOST_TRANSFERS 72
 #define SYMRAIL_FEW_ROWS 4
@@ -320,7 +320,7 @@ struct symrail_straight {
     symrail_u64 rings;
     symrail_u64 slot_bytes;
     symrail_u64 filled;
-    /* The bytes of a slot that this call uses. */
+    /* The bytes of this call's chunks, at most those of two slots. */
     symrail_u64 chunk;
     /* This device's words: the number of the next call by packets; the number of that call's blocks that have
      * read it; and the number of each block's next slot. */

@@ -225,14 +225,10 @@ struct symrail_normed : symrail_pushed<N> {
 
     SYMRAIL_WAITER_FN bool push(symrail_u64 i) const {
         const symrail_straight& call = this->call;
-        if (this->first + i >= SYMRAIL_PUSHED_SLOTS &&
-            !this->template await<all>(1, this->first + i + 1 - SYMRAIL_PUSHED_SLOTS, nullptr, 0))
-            return false;
+        if (!this->template room<all>(i, nullptr)) return false;
         symrail_u64 bytes, at = span(i, bytes);
-        for (symrail_u64 k = 1; k < call.n; k++) {
-            symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n;
-            symrail_copy_many<all, symrail_own_source>(this->slot(0, i, call.me, to), call.input + at, bytes);
-        }
+        auto to = [this, i](symrail_u64 k) { return this->slot(0, i, this->call.me, this->other(k + 1)); };
+        symrail_copy_to_each<all, symrail_own_source>(to, call.n - 1, call.input + at, bytes);
         this->template tell<all>(0, i, nullptr);
         return true;
     }
@@ -266,17 +262,17 @@ struct symrail_normed : symrail_pushed<N> {
         const symrail_straight& call = this->call;
         symrail_straight_launched();
         symrail_u64 word = call.words + 16 + 8 * this->block, rows = end_row() - first_row();
-        this->first = symrail_ld_gpu(word);
+        this->begin_at(symrail_ld_gpu(word));
         symrail_u64 of_row = norm.rows_of_chunk > 0 ? 1 : (row_bytes + call.chunk - 1) / call.chunk;
         symrail_u64 per = norm.rows_of_chunk > 0 ? norm.rows_of_chunk : 1, chunks = (rows + per - 1) / per * of_row;
         if (!symrail_straight_begin(call, this->first, this->block)) return;
-        if (all::rank() == 0) symrail_st_gpu(word, this->first + chunks);
+        if (all::rank() == 0) symrail_st_gpu(word, this->first + chunks * this->slots);
         for (symrail_u64 i = 0; i < chunks && i < SYMRAIL_NORM_AHEAD; i++)
             if (!push(i)) return;
         float squares = 0;
         for (symrail_u64 i = 0; i < chunks; i++) {
             if (i + SYMRAIL_NORM_AHEAD < chunks && !push(i + SYMRAIL_NORM_AHEAD)) return;
-            if (!this->template await<all>(0, this->first + i + 1, nullptr, 0)) return;
+            if (!this->template await<all>(0, this->end(i), nullptr, 0)) return;
             symrail_u64 bytes, at = span(i, bytes);
             if (of_row > 1) {
                 squares += add_up<16, ALIGNED>(i, 0, at, bytes);

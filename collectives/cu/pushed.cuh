@@ -19,10 +19,12 @@
  * arrives with the result. A slot is free before it is filled again:
  *   - in the first ring, because the push waits for that word, and in an all-reduce until the results have been
  *     taken;
- *   - in the second ring, because a peer has taken my result of chunk i - 4 before it pushes chunk i, without
- *     which there is no result of chunk i. A peer's first chunk of a call arrives after its last call has ended.
+ *   - in the second ring, because a peer has taken my result of the chunk that was in the slot before it pushes
+ *     chunk i, without which there is no result of chunk i. A peer's first chunk of a call arrives after its last
+ *     call has ended.
  *
- * Slot numbers continue from call to call. A role that waits for a peer to process this rank's data first waits for
+ * A chunk has one slot, or two that adjoin: each chunk ends with a barrier and a signal, during which the block moves
+ * nothing, so large calls have large chunks. Slot numbers continue from call to call. A role that waits for a peer to process this rank's data first waits for
  * the previous role here to do the same: otherwise an error would name a peer that only waits for a third one. */
 #ifndef SYMRAIL_PUSHED_CUH
 #define SYMRAIL_PUSHED_CUH
@@ -41,21 +43,30 @@ struct symrail_pushed {
      * the one before if there are three, or of the push in an all-to-all in place. ~0: the role has given up. */
     symrail_u64* done;
     symrail_u64 block;
-    /* The number of the call's first slot. */
+    /* The number of the call's first slot, and the slots of a chunk. */
     symrail_u64 first;
+    symrail_u64 slots;
     /* Bytes of a rank's part, and of a block's share of it; the chunks of that share. */
     symrail_u64 piece;
     symrail_u64 share;
     symrail_u64 chunks;
 
     SYMRAIL_WAITER_FN symrail_pushed(const symrail_straight& call, symrail_u64* done, symrail_u32 block)
-        : call(call), done(done), block(block), first(0) {
+        : call(call), done(done), block(block), first(0), slots(call.chunk > call.slot_bytes ? 2 : 1) {
         piece = reduces_all() ? ((call.part + 16 * call.n - 1) / (16 * call.n)) * 16 : call.part;
         share = (piece + 16 * call.blocks - 1) / (16 * call.blocks) * 16;
         chunks = (share + call.chunk - 1) / call.chunk;
     }
 
     SYMRAIL_WAITER_FN bool reduces_all() const { return call.collective == SYMRAIL_ALL_REDUCE; }
+    /* Whether a rank sends the same data to all others. */
+    SYMRAIL_WAITER_FN bool gives_all_the_same() const {
+        return call.collective == SYMRAIL_ALL_GATHER || call.collective == SYMRAIL_BROADCAST;
+    }
+    /* The k-th rank behind this one. */
+    SYMRAIL_WAITER_FN symrail_u64 other(symrail_u64 k) const {
+        return call.me + k < call.n ? call.me + k : call.me + k - call.n;
+    }
 
     /* The start of this block's chunk `i` in the part of a rank, and its bytes. */
     SYMRAIL_WAITER_FN symrail_u64 start(symrail_u64 i) const { return block * share + i * call.chunk; }
@@ -70,10 +81,14 @@ struct symrail_pushed {
         return end - from < call.chunk ? end - from : call.chunk;
     }
 
-    /* Slot `i` of the ring in which `source` sends to `to`, at this device's address. */
+    /* The block's next slot, at which the call begins: a chunk's slots adjoin in a ring of an even number of slots. */
+    SYMRAIL_WAITER_FN void begin_at(symrail_u64 number) { first = (number + slots - 1) / slots * slots; }
+    /* The number of the slot behind those of chunk `i`. */
+    SYMRAIL_WAITER_FN symrail_u64 end(symrail_u64 i) const { return first + (i + 1) * slots; }
+    /* The slots of chunk `i` in the ring in which `source` sends to `to`, at this device's address. */
     SYMRAIL_WAITER_FN symrail_u64 slot(symrail_u64 ring, symrail_u64 i, symrail_u64 source, symrail_u64 to) const {
-        symrail_u64 at = (ring * SYMRAIL_STRAIGHT_BLOCKS + block) * SYMRAIL_PUSHED_SLOTS + (first + i) % SYMRAIL_PUSHED_SLOTS;
-        at = at * (call.n - 1) + symrail_place_at(source, to);
+        symrail_u64 at = (ring * SYMRAIL_STRAIGHT_BLOCKS + block) * (call.n - 1) + symrail_place_at(source, to);
+        at = at * SYMRAIL_PUSHED_SLOTS + (first + i * slots) % SYMRAIL_PUSHED_SLOTS;
         return call.rings + call.ranks[to].distance + at * call.slot_bytes;
     }
     /* The word that counts the slots that `source` has filled. */
@@ -88,7 +103,7 @@ struct symrail_pushed {
         S::sync();
         if (word != nullptr && S::rank() == 0) symrail_st_shared(word, i + 1);
         for (symrail_u64 to = S::rank(); to < call.n; to += S::size())
-            if (to != call.me) symrail_st_release_sys(filled(ring, call.me) + call.ranks[to].distance, first + i + 1);
+            if (to != call.me) symrail_st_release_sys(filled(ring, call.me) + call.ranks[to].distance, end(i));
     }
     /* Waits until the role of `word` has processed `count` chunks, and all others have signalled slots up to
      * `number`. */
@@ -118,12 +133,12 @@ struct symrail_pushed {
     SYMRAIL_WAITER_FN void skip(symrail_u64 ring, symrail_u64* word) const {
         if (chunks != 0) tell<S>(ring, chunks - 1, word);
     }
-    /* Waits until the first ring has free slots for chunk `i`. */
+    /* Waits until the first ring has free slots for chunk `i`; `word` as for await. */
     template <class S>
-    SYMRAIL_WAITER_FN bool room(symrail_u64 i) const {
-        if (first + i < SYMRAIL_PUSHED_SLOTS) return true;
-        bool now = i >= SYMRAIL_PUSHED_SLOTS;
-        return await<S>(1, first + i + 1 - SYMRAIL_PUSHED_SLOTS, now ? done : nullptr, i + 1 - SYMRAIL_PUSHED_SLOTS);
+    SYMRAIL_WAITER_FN bool room(symrail_u64 i, const symrail_u64* word) const {
+        symrail_u64 before = SYMRAIL_PUSHED_SLOTS / slots;
+        if (end(i) <= SYMRAIL_PUSHED_SLOTS) return true;
+        return await<S>(1, end(i) - SYMRAIL_PUSHED_SLOTS, i >= before ? word : nullptr, i + 1 - before);
     }
 
     /* The word in which the push counts its chunks, if the take overwrites their sources. */
@@ -136,15 +151,17 @@ struct symrail_pushed {
         if (!symrail_gives(call, call.me)) return skip<S>(0, nullptr);
         symrail_u64 own = symrail_straight_source(call), kept = call.output + symrail_part_of(call, call.me, piece);
         for (symrail_u64 i = 0; i < chunks; i++) {
-            if (!room<S>(i)) {
+            if (!room<S>(i, done)) {
                 if (pushed() != nullptr) give_up<S>(pushed());
                 return;
             }
-            for (symrail_u64 k = 1; k < call.n; k++) {
-                symrail_u64 to = call.me + k < call.n ? call.me + k : call.me + k - call.n;
-                if (!symrail_gets(call, to)) continue;
-                symrail_u64 whose = symrail_spreads(call) || reduces_all() ? to : 0;
-                symrail_copy_many<S, symrail_own_source>(slot(0, i, call.me, to), call.input + whose * piece + start(i), bytes(to, i));
+            /* The same data goes to all others at once. */
+            symrail_u64 at_once = gives_all_the_same() ? call.n - 1 : 1;
+            for (symrail_u64 k = 1; k < call.n; k += at_once) {
+                symrail_u64 first_to = other(k), whose = symrail_spreads(call) || reduces_all() ? first_to : 0;
+                if (!symrail_gets(call, first_to)) continue;
+                auto to = [this, i, k](symrail_u64 more) { return slot(0, i, call.me, other(k + more)); };
+                symrail_copy_to_each<S, symrail_own_source>(to, at_once, call.input + whose * piece + start(i), bytes(first_to, i));
             }
             tell<S>(0, i, pushed());
             /* Copies the part that this rank keeps, while the signal travels. */
@@ -159,9 +176,9 @@ struct symrail_pushed {
         bool gives_alone = symrail_is_rooted(call) && call.collective != SYMRAIL_GATHER && call.me == call.root;
         if (gives_alone || !symrail_gets(call, call.me)) return skip<S>(1, done);
         for (symrail_u64 i = 0; i < chunks; i++) {
-            if (!await<S>(ring, first + i + 1, ring == 1 ? done + 1 : pushed(), i + 1)) return give_up<S>(done);
+            if (!await<S>(ring, end(i), ring == 1 ? done + 1 : pushed(), i + 1)) return give_up<S>(done);
             for (symrail_u64 k = 1; k < call.n; k++) {
-                symrail_u64 from = call.me + k < call.n ? call.me + k : call.me + k - call.n;
+                symrail_u64 from = other(k);
                 if (!symrail_gives(call, from)) continue;
                 symrail_u64 to = call.output + symrail_part_of(call, from, piece) + start(i);
                 symrail_copy_many<S, symrail_peer_source>(to, slot(ring, i, from, call.me), bytes(from, i));
@@ -180,7 +197,7 @@ struct symrail_pushed {
     SYMRAIL_WAITER_FN void reduce(symrail_u64* word) const {
         if (!symrail_gets(call, call.me)) return skip<S>(1, word);
         for (symrail_u64 i = 0; i < chunks; i++) {
-            if (!await<S>(0, first + i + 1, nullptr, 0)) return give_up<S>(word);
+            if (!await<S>(0, end(i), nullptr, 0)) return give_up<S>(word);
             symrail_u64 length = bytes(call.me, i), own = call.input + symrail_part_of(call, call.me, piece) + start(i);
             symrail_u64 to = call.output + (reduces_all() ? call.me * piece : 0) + start(i);
             symrail_u64 wide = ((own | to) & 15) == 0 ? length / 16 : 0;
@@ -229,11 +246,10 @@ struct symrail_pushed {
             symrail_store((symrail_wide*)to + at + k * S::size(), raw[k]);
         }
         if (!reduces_all()) return;
-        for (symrail_u64 other = 0; other < call.n; other++) {
-            if (other == call.me) continue;
-            symrail_wide* there = (symrail_wide*)slot(1, i, call.me, other) + at;
+        for (symrail_u64 k = 1; k < call.n; k++) {
+            symrail_wide* there = (symrail_wide*)slot(1, i, call.me, other(k)) + at;
 #pragma unroll
-            for (int k = 0; k < MANY; k++) symrail_store(there + k * S::size(), raw[k]);
+            for (int j = 0; j < MANY; j++) symrail_store(there + j * S::size(), raw[j]);
         }
     }
 
@@ -255,17 +271,17 @@ struct symrail_pushed {
         symrail_straight_finish<N>(call, sum);
         sum.pack(&code);
         symrail_store_element<N>(to, code);
-        for (symrail_u64 other = 0; reduces_all() && other < call.n; other++)
-            if (other != call.me) symrail_store_element<N>(slot(1, i, call.me, other) + at, code);
+        for (symrail_u64 k = 1; reduces_all() && k < call.n; k++)
+            symrail_store_element<N>(slot(1, i, call.me, other(k)) + at, code);
     }
 
     SYMRAIL_WAITER_FN void run() {
         symrail_straight_launched();
         symrail_u64 word = call.words + 16 + 8 * block;
-        first = symrail_ld_gpu(word);
+        begin_at(symrail_ld_gpu(word));
         if (symrail_all::rank() < 2) symrail_st_shared(done + symrail_all::rank(), 0);
         if (!symrail_straight_begin(call, first, block)) return;
-        if (symrail_all::rank() == 0) symrail_st_gpu(word, first + chunks);
+        if (symrail_all::rank() == 0) symrail_st_gpu(word, first + chunks * slots);
         symrail_u32 quarter = symrail_all::rank() / (symrail_all::size() / 4);
         if (reduces_all()) {
             if (quarter < 1) push<symrail_role<0, 1>>();

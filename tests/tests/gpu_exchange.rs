@@ -197,13 +197,18 @@ fn more_transfers_than_one_launch_takes_arrive() {
     }
 }
 
+/// Bytes that the slots between two of `n` PEs do not hold.
+fn more_than_slots(n: u64) -> usize {
+    (Places::slot_bytes(n) / (n - 1)) as usize + 1
+}
+
 #[test]
 fn a_send_that_nobody_receives_ends_with_the_name_of_the_receiver() {
     if library().is_none() {
         return;
     }
     let pes = pes(2, true);
-    let bytes = vec![1; 9 << 20];
+    let bytes = vec![1; more_than_slots(2)];
     let send = vec![Transfer::Send { to: 1, memory: memory(&bytes) }];
     run(&pes, &[send, Vec::new()], 50_000_000);
     assert_eq!(pes[0].report[..3], [1, 1, bytes.len() as u64 * 2], "late, PE 1, a send of so many bytes");
@@ -216,7 +221,7 @@ fn all_learn_that_a_send_was_given_up() {
     }
     for mapped in [true, false] {
         let pes = pes(3, mapped);
-        let bytes = vec![1; 9 << 20];
+        let bytes = vec![1; more_than_slots(3)];
         run(&pes, &[vec![Transfer::Send { to: 1, memory: memory(&bytes) }], Vec::new(), Vec::new()], 50_000_000);
         let receive = |from| vec![Transfer::Receive { from, memory: memory(&bytes) }];
         // These waits would outlast any test.
@@ -255,8 +260,8 @@ fn sizes_that_differ_are_said_at_both_ends() {
 #[test]
 fn slots_are_smaller_among_many() {
     if library().is_some() {
-        // Each of 80 PEs' slots has 32 KiB, the size of its transfer, and packets.
-        assert_eq!(Places::slot_bytes(80), 80 * 4 * ((32 << 10) + 16 + (4 << 10) + 16));
+        // Each slot for one of the 79 other PEs has 128 KiB, and packets.
+        assert_eq!(Places::slot_bytes(80), 79 * 4 * ((128 << 10) + 16 + (8 << 10) + 16));
         let n = 80;
         let pes = pes(n, true);
         let sent: Vec<u8> = (0..300_000).map(|at| byte(0, 79, 0, at)).collect();

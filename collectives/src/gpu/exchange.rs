@@ -21,13 +21,18 @@ use super::plan::{Memory, reached};
 use crate::error::{Error, Result};
 use crate::transfer::{Row, Transfer, arrange};
 
-const THREADS: u64 = 512;
-/// Lanes to all PEs together; each PE has at least one and at most [`MOST_LANES`].
-const ALL_LANES: u64 = 64;
-const MOST_LANES: u64 = 32;
-/// Bytes of all slots together, if each has [`SLOT`].
-const ALL_SLOTS: u64 = 16 << 20;
-const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=64 << 10;
+/// Threads of a block that moves bytes, and the most of one that moves packets.
+const THREADS: u64 = 256;
+const PACKET_THREADS: u64 = 512;
+/// Lanes to all other PEs together, of which each has at least one; and the most to one.
+const ALL_LANES: u64 = 96;
+const MOST_LANES: u64 = 64;
+/// The most lanes of a transfer in packets.
+const PACKET_LANES: u64 = 32;
+/// Bytes of all slots together, if each has [`SLOT`]. Two GPUs reach the bandwidth of NVLink with 64 lanes and slots of
+/// 128 KiB: docs/benchmarks/2026-11-28-collectives.md.
+const ALL_SLOTS: u64 = 48 << 20;
+const SLOT: std::ops::RangeInclusive<u64> = 1 << 10..=128 << 10;
 /// The number of chunks of a lane's share, if that gives chunks of at least this many bytes: each chunk needs a signal,
 /// which takes as long as some KiB of data.
 const CHUNKS: u64 = 4;
@@ -36,20 +41,30 @@ const LEAST_CHUNK: u64 = 16 << 10;
 const OWN_SHARE: u64 = 64 << 10;
 const MOST_OWN_BLOCKS: u64 = 32;
 
+/// The PEs that one of `n` PEs has lanes to.
+fn others_of(n: u64) -> u64 {
+    n.saturating_sub(1).max(1)
+}
+
+/// The place of `rank` among the PEs that `of` has lanes to.
+fn place_at(of: u64, rank: u64) -> u64 {
+    if rank > of { rank - 1 } else { rank }
+}
+
 /// Lanes in each direction between two of `n` PEs.
 fn lanes_of(n: u64) -> u64 {
-    (ALL_LANES / n).clamp(1, MOST_LANES)
+    (ALL_LANES / others_of(n)).clamp(1, MOST_LANES)
 }
 
 /// Bytes of a slot among `n` PEs: a power of two.
 fn slot_of(n: u64) -> u64 {
-    let bytes = (ALL_SLOTS / (n * lanes_of(n) * SLOTS)).clamp(*SLOT.start(), *SLOT.end());
+    let bytes = (ALL_SLOTS / (others_of(n) * lanes_of(n) * SLOTS)).clamp(*SLOT.start(), *SLOT.end());
     1 << bytes.ilog2()
 }
 
 /// Bytes that a slot's packets carry.
 fn carried_of(n: u64) -> u64 {
-    slot_of(n) / 16
+    slot_of(n) / 32
 }
 
 /// Bytes of a slot's packets, one of which has the transfer's size.
@@ -70,7 +85,7 @@ impl Division {
     /// `near`: the sender's stores reach the receiver. Otherwise each chunk is a put of the proxy, so they are large.
     fn of(n: u64, near: bool, bytes: u64) -> Division {
         let (most, carried, slot) = (lanes_of(n), carried_of(n), slot_of(n));
-        if bytes <= if near { most * carried } else { carried } {
+        if bytes <= if near { most.min(PACKET_LANES) * carried } else { carried } {
             return Division { lanes: bytes.div_ceil(carried).max(1), chunk: carried, packets: true };
         }
         let share = bytes.div_ceil(most).next_multiple_of(16);
@@ -125,26 +140,32 @@ impl Places {
     /// Bytes of the image among `n` PEs.
     #[must_use]
     pub fn image_bytes(n: u64) -> u64 {
-        n * size_of::<Rank>() as u64 + 2 * n * lanes_of(n) * 8
+        n * size_of::<Rank>() as u64 + 2 * others_of(n) * lanes_of(n) * 8
     }
 
     /// Bytes of the symmetric words among `n` PEs: one word for giving up, and for each lane one for full slots and one
     /// for empty ones.
     #[must_use]
     pub fn word_bytes(n: u64) -> u64 {
-        8 * (1 + 2 * n * lanes_of(n))
+        8 * (1 + 2 * others_of(n) * lanes_of(n))
     }
 
     /// Bytes of the slots among `n` PEs.
     #[must_use]
     pub fn slot_bytes(n: u64) -> u64 {
-        n * lanes_of(n) * SLOTS * stride_of(n)
+        others_of(n) * lanes_of(n) * SLOTS * stride_of(n)
+    }
+
+    /// Lanes to all other PEs.
+    fn lanes(&self) -> usize {
+        let n = self.pes.len() as u64;
+        (others_of(n) * lanes_of(n)) as usize
     }
 
     /// The initial values of the symmetric words: all slots are empty.
     #[must_use]
     pub fn first_words(&self) -> Vec<u64> {
-        let all = self.pes.len() * lanes_of(self.pes.len() as u64) as usize;
+        let all = self.lanes();
         [vec![0; 1 + all], vec![SLOTS; all]].concat()
     }
 
@@ -156,8 +177,7 @@ impl Places {
             Rank { pe: to.pe.into(), distance: distance.unwrap_or(0), mapped: distance.is_some().into() }
         };
         let ranks: Vec<Rank> = self.pes.iter().map(rank).collect();
-        let counts = 2 * self.pes.len() * lanes_of(self.pes.len() as u64) as usize;
-        [words(&ranks), vec![0; counts]].concat()
+        [words(&ranks), vec![0; 2 * self.lanes()]].concat()
     }
 
     /// What all rows of a launch share.
@@ -176,27 +196,28 @@ impl Places {
     /// A row, by the words and slots of its first lane.
     fn row(&self, row: Row, work: u64) -> Result<ExchangeRow> {
         let n = self.pes.len() as u64;
-        let (rank, lanes) = (u64::from(row.peer), lanes_of(n));
-        let to = self.pes.get(row.peer as usize);
-        let to = to.ok_or_else(|| Error::Call(format!("a transfer with PE {} of {n}", row.peer)))?;
+        let (rank, me, lanes) = (u64::from(row.peer), u64::from(self.me), lanes_of(n));
+        let to = self.pes.get(row.peer as usize).filter(|_| rank != me);
+        let to = to.ok_or_else(|| Error::Call(format!("a transfer of PE {me} with PE {rank} of {n}")))?;
         let expected = self.image + n * size_of::<Rank>() as u64;
-        let full = |rank: u64| self.words + 8 * (1 + rank * lanes);
-        let empty = |rank: u64| full(rank) + 8 * n * lanes;
-        let slots = |base: u64, rank: u64| base + rank * lanes * SLOTS * stride_of(n);
-        let me = u64::from(self.me);
+        let full = |place: u64| self.words + 8 * (1 + place * lanes);
+        let empty = |place: u64| full(place) + 8 * self.lanes() as u64;
+        let slots = |base: u64, place: u64| base + place * lanes * SLOTS * stride_of(n);
+        // The peer's lanes here, and this PE's there.
+        let (theirs, mine) = (place_at(me, rank), place_at(rank, me));
         let (arrived, there) = match row.receives {
-            true => (full(rank), empty(me)),
-            false => (empty(rank), full(me)),
+            true => (full(theirs), empty(mine)),
+            false => (empty(theirs), full(mine)),
         };
         let signals = to.distance.filter(|_| to.atomics).map_or(0, |distance| there.wrapping_add(distance));
-        let there_too = slots(self.inbox, me);
+        let there_too = slots(self.inbox, mine);
         let (at, mapped, bit) = match row.receives {
-            true => (slots(self.inbox, rank), 0, ROW_RECEIVES),
+            true => (slots(self.inbox, theirs), 0, ROW_RECEIVES),
             false => (there_too, to.distance.map_or(0, |distance| there_too.wrapping_add(distance)), 0),
         };
-        let waited = expected + 8 * (2 * rank + u64::from(row.receives)) * lanes;
+        let waited = expected + 8 * (2 * theirs + u64::from(row.receives)) * lanes;
         let semaphore = Semaphore { arrived, expected: waited, there, mapped: signals, pe: to.pe.into() };
-        Ok(ExchangeRow { semaphore, slots: at, mapped, outgoing: slots(self.outgoing, rank), work: work | bit })
+        Ok(ExchangeRow { semaphore, slots: at, mapped, outgoing: slots(self.outgoing, theirs), work: work | bit })
     }
 }
 
@@ -438,7 +459,7 @@ fn encode(places: &Places, of_rows: Rows, own: &mut Vec<(Memory, Memory)>) -> Re
         rows.push(ExchangeRow { work: ROW_OWN | work(blocks, shares, list.len(), 2), ..NO_ROW });
         let row = Row { peer: places.me, receives: false };
         list.extend([from, to].map(|memory| transfer((memory, places.division(row, &memory)))));
-        threads = threads.max(from.len.div_ceil(16));
+        threads = threads.max(from.len.div_ceil(16).min(THREADS));
         blocks += shares;
         own.pop();
     }
@@ -456,7 +477,7 @@ fn encode(places: &Places, of_rows: Rows, own: &mut Vec<(Memory, Memory)>) -> Re
         call.transfers[..list.len()].copy_from_slice(&list);
         words(&[call])
     };
-    let threads = threads.next_multiple_of(32).clamp(32, THREADS);
+    let threads = threads.next_multiple_of(32).clamp(32, PACKET_THREADS);
     Ok(Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, few })
 }
 
@@ -476,11 +497,11 @@ mod tests {
     #[test]
     fn slots_take_little_of_the_heap_among_many() {
         for n in [1, 2, 3, 8, 33, 72, 512, 2048] {
-            let most = ALL_SLOTS + n * lanes_of(n) * SLOTS * (SLOT_HEAD + packets_of(n));
-            assert!(Places::slot_bytes(n) <= most && Places::slot_bytes(n) >= ALL_SLOTS / 4, "{n}");
+            let most = ALL_SLOTS + others_of(n) * lanes_of(n) * SLOTS * (SLOT_HEAD + packets_of(n));
+            assert!(Places::slot_bytes(n) <= most && Places::slot_bytes(n) >= ALL_SLOTS / 8, "{n}");
             assert!(slot_of(n).is_power_of_two() && SLOT.contains(&slot_of(n)));
         }
-        assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (64 << 10, 64 << 10, 8 << 10));
+        assert_eq!((slot_of(2), slot_of(32), slot_of(512)), (128 << 10, 128 << 10, 16 << 10));
     }
 
     #[test]
@@ -518,9 +539,9 @@ mod tests {
         let division = |bytes| Division::of(2, true, bytes);
         assert_eq!(division(8), Division { lanes: 1, chunk: 4096, packets: true });
         assert_eq!(division(128 << 10), Division { lanes: 32, chunk: 4096, packets: true });
-        assert_eq!(division(1 << 20), Division { lanes: 32, chunk: 16 << 10, packets: false });
+        assert_eq!(division(1 << 20), Division { lanes: 64, chunk: 16 << 10, packets: false });
         // Two puts, and not 32.
-        assert_eq!(Division::of(2, false, 128 << 10), Division { lanes: 2, chunk: 64 << 10, packets: false });
+        assert_eq!(Division::of(2, false, 256 << 10), Division { lanes: 2, chunk: 128 << 10, packets: false });
     }
 
     /// Of 32 rows one launch holds 31: the last one is not cut off from the other direction of its round.
@@ -540,14 +561,23 @@ mod tests {
 
     #[test]
     fn lanes_lie_by_ranks_and_name_pes() {
-        let (n, inbox) = (2, 1 << 30);
+        let (n, inbox) = (3, 1 << 30);
         // A team: its first rank is PE 7.
-        let pes: Vec<_> = [7, 3].map(|pe| Reached { pe, distance: None, atomics: false }).into();
-        let reached_by = vec![false; 2];
-        let places = Places { me: 1, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes, reached_by };
-        for (peer, receives) in [(0, false), (0, true), (1, false), (1, true)] {
+        let pes: Vec<_> = [7, 3, 5].map(|pe| Reached { pe, distance: None, atomics: false }).into();
+        let reached_by = vec![false; 3];
+        let of = |me| {
+            let (pes, reached_by) = (pes.clone(), reached_by.clone());
+            Places { me, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes, reached_by }
+        };
+        let places = of(1);
+        assert!(places.row(Row { peer: 1, receives: true }, 0).is_err());
+        for (peer, receives) in [(0, false), (0, true), (2, false), (2, true)] {
             let row = places.row(Row { peer, receives }, 0).unwrap();
-            assert_eq!(row.semaphore.pe, if peer == 1 { 3 } else { 7 });
+            assert_eq!(row.semaphore.pe, if peer == 0 { 7 } else { 5 });
+            // Where this PE stores and signals, the peer receives; and the other way round.
+            let there = of(peer).row(Row { peer: 1, receives: !receives }, 0).unwrap();
+            assert_eq!((row.slots, row.semaphore.there), (there.slots, there.semaphore.arrived));
+            assert_eq!(row.semaphore.arrived, there.semaphore.there);
             let (slots, words) = (lanes_of(n) * SLOTS * stride_of(n), 8 * lanes_of(n));
             assert!((inbox..=inbox + Places::slot_bytes(n) - slots).contains(&row.slots));
             let all = 1 << 20..=(1 << 20) + Places::word_bytes(n) - words;

@@ -49,7 +49,7 @@ symrail_core::layouts! {
         pub SIZES "SYMRAIL_GIVEN_UP_SIZES": u64 = 4;
         pub SIZE_SHIFT "SYMRAIL_GIVEN_UP_SIZE_SHIFT": u32 = 8;
         /// Limits of one launch of sends and receives, and of a small one.
-        pub EXCHANGE_BLOCKS "SYMRAIL_MOST_BLOCKS": usize = 128;
+        pub EXCHANGE_BLOCKS "SYMRAIL_MOST_BLOCKS": usize = 192;
         pub EXCHANGE_ROWS "SYMRAIL_MOST_ROWS": usize = 31;
         pub EXCHANGE_TRANSFERS "SYMRAIL_MOST_TRANSFERS": usize = 72;
         pub FEW_ROWS "SYMRAIL_FEW_ROWS": usize = 4;
@@ -231,7 +231,7 @@ symrail_core::layouts! {
             rings: u64,
             slot_bytes: u64,
             filled: u64,
-            /// The bytes of a slot that this call uses.
+            /// The bytes of this call's chunks, at most those of two slots.
             chunk: u64,
             /// This device's words: the number of the next call by packets; the number of that call's blocks that have
             /// read it; and the number of each block's next slot.

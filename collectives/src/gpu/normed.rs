@@ -60,7 +60,7 @@ pub struct Cut {
     pub blocks: u64,
     /// Threads of a block.
     pub threads: u64,
-    /// The bytes of a slot that are used.
+    /// The bytes of a chunk, at most those of a slot.
     pub chunk: u64,
     /// Rows of a chunk; 0: a row has several chunks.
     pub rows_of_chunk: u64,

@@ -35,14 +35,12 @@ pub const THREADS: u64 = 512;
 /// Bytes of data in a packet, and of a packet.
 const PACKET_DATA: u64 = 8;
 const PACKET: u64 = 16;
-/// Bytes that a rank can send to all others as packets, and of a block's slots for all others.
+/// Bytes that a rank can send to all others as packets, and of a block's slots for all others. A chunk has at most two
+/// slots.
 const PACKETS: u64 = 1 << 20;
+const SLOTS_OF_CHUNK: u64 = 2;
 const SLOT: u64 = 64 << 10;
 const LEAST_SLOT: u64 = 4 << 10;
-/// The number of chunks of a block's share, if that gives chunks of at least this many bytes: each chunk needs a
-/// signal, which takes as long as some KiB of data.
-const CHUNKS: u64 = 4;
-const LEAST_CHUNK: u64 = 16 << 10;
 
 /// The two algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,7 +176,7 @@ impl StraightCall {
         }
     }
 
-    /// Blocks, threads of a block, and the bytes of a slot that are used.
+    /// Blocks, threads of a block, and the bytes of a chunk.
     #[must_use]
     pub fn shape(&self, way: Way, sizes: &Sizes) -> (u64, u64, u64) {
         let most = self.most_blocks.clamp(1, MOST_BLOCKS);
@@ -194,8 +192,9 @@ impl StraightCall {
                 // Each thread has at least one vector of 16 bytes.
                 let blocks = piece.div_ceil(16 * THREADS).clamp(1, most);
                 let share = piece.div_ceil(16 * blocks) * 16;
-                let chunk = self.chunk.unwrap_or_else(|| share.div_ceil(CHUNKS).max(LEAST_CHUNK));
-                (blocks, THREADS, chunk.clamp(16, sizes.slot).next_multiple_of(16).min(share.max(16)))
+                let most = SLOTS_OF_CHUNK * sizes.slot;
+                let chunk = self.chunk.unwrap_or(share).clamp(16, most).next_multiple_of(16);
+                (blocks, THREADS, chunk.min(share.max(16)))
             }
         }
     }
