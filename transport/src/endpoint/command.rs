@@ -19,6 +19,18 @@ pub struct Owner {
     pub tag: Option<u64>,
 }
 
+/// How long an operation may wait for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// It is posted at once, whatever bulk operations wait.
+    #[default]
+    Urgent,
+    /// Its data, if that is more than 64 KiB, travels in pieces of as many bytes. On each lane two of them at most wait
+    /// on the path at a time, besides those that fill it; urgent operations wait for no others. Unlike a stripe, a piece
+    /// takes whichever lane has room.
+    Bulk,
+}
+
 /// The source of a put.
 #[derive(Debug, Clone, Copy)]
 pub enum Source {
