@@ -19,6 +19,9 @@ pub struct Owner {
     pub tag: Option<u64>,
 }
 
+/// Bytes of a piece of a bulk operation.
+pub(super) const PIECE: u64 = 64 << 10;
+
 /// How long an operation may wait for others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
@@ -199,6 +202,12 @@ impl Command {
                 | RequestKind::Pong => Operation::Quiet,
             },
         }
+    }
+
+    /// Whether its data travels in pieces.
+    #[inline]
+    pub(super) fn is_cut(&self, priority: Priority) -> bool {
+        priority == Priority::Bulk && self.bytes() > PIECE
     }
 
     /// The local buffer; null if it has none.

@@ -178,7 +178,11 @@ impl Endpoint {
         flags: PostFlags,
     ) {
         if flags.bulk {
-            return self.launch_bulk(pe, lane, Pieces { op, offset, ptr, left: len, transfer });
+            return self.launch_bulk(
+                pe,
+                lane,
+                Pieces { op, offset, ptr, left: len, reads: transfer == Transfer::Read },
+            );
         }
         let lanes = if flags.stripe { self.core.lanes.count(pe) } else { 1 };
         let copy = self.core.ops.slot(op);
@@ -220,7 +224,7 @@ impl Endpoint {
 }
 
 /// How data moves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transfer {
     Read,
     /// The completion of each write means that it was delivered.

@@ -7,7 +7,6 @@
 
 use super::{Connection, Deferred, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
-use crate::endpoint::bulk;
 use crate::endpoint::command::{Command, OpHandle, Priority};
 use crate::endpoint::profile::Profile;
 use crate::endpoint::protocol::{Completion, Path, Protocol, Unrecorded};
@@ -84,7 +83,7 @@ impl Lanes {
         profile: &Profile,
     ) -> Option<(usize, Protocol)> {
         let at = self.slots.find(pe);
-        if priority == Priority::Bulk && command.bytes() > bulk::PIECE {
+        if command.is_cut(priority) {
             return self.place_bulk(pe, command, self.epoch, profile);
         }
         let peer = &self.peers[at];
@@ -280,9 +279,7 @@ impl Lanes {
         while let Some(&Deferred { op, command, priority, epoch }) = self.peer(pe).deferred.front() {
             let placed = match over(op) {
                 true => None,
-                false if priority == Priority::Bulk && command.bytes() > bulk::PIECE => {
-                    Some(self.place_bulk(pe, &command, epoch, profile)?)
-                }
+                false if command.is_cut(priority) => Some(self.place_bulk(pe, &command, epoch, profile)?),
                 false => Some(self.place_behind(pe, &command, Completion::Batched, epoch, profile)?),
             };
             self.peer_mut(pe).deferred.pop_front();

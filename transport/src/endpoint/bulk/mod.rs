@@ -8,16 +8,13 @@
 //! A bulk operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so operations
 //! behind a fence wait for it.
 
+mod post;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::command::OpHandle;
-use super::launch::Transfer;
-use super::queue::{Work, WorkRequest};
-use super::{Core, Endpoint};
 use crate::pe::Pe;
 
-/// Bytes of a piece.
-pub(super) const PIECE: u64 = 64 << 10;
 /// Pieces that a lane has in any case. As many may wait for others on the path.
 const LEAST: u32 = 2;
 /// The most operations with pieces that wait. The table of operations has room for others then.
@@ -30,7 +27,7 @@ pub(super) struct Pieces {
     pub offset: u64,
     pub ptr: *mut u8,
     pub left: u64,
-    pub transfer: Transfer,
+    pub reads: bool,
 }
 
 /// How many pieces a lane to a peer may have. Times are in microseconds.
@@ -196,71 +193,6 @@ impl Bulk {
     pub fn take_behind_moved(&mut self) -> Vec<OpHandle> {
         let moved = self.peers.values_mut().filter_map(|peer| std::mem::take(&mut peer.moved).then_some(&*peer));
         moved.flat_map(|peer| peer.waiting.iter().map(|pieces| pieces.op)).collect()
-    }
-}
-
-impl Endpoint {
-    /// Enters the data of a bulk operation, and posts as much of it as there is room for.
-    pub(super) fn launch_bulk(&mut self, pe: Pe, lane: usize, pieces: Pieces) {
-        // Held until its last piece is posted.
-        self.core.ops.expect(pieces.op, 1);
-        if pieces.transfer != Transfer::Read {
-            self.core.hold_lane(pieces.op, lane);
-        }
-        self.core.bulk.add(pe, pieces);
-        self.post_pieces_to(pe);
-    }
-
-    /// Posts the pieces for which there is room.
-    pub(super) fn post_pieces(&mut self) {
-        let mut from = 0;
-        while let Some(pe) = self.core.bulk.next_peer(from) {
-            self.post_pieces_to(pe);
-            from = pe + 1;
-        }
-    }
-
-    fn post_pieces_to(&mut self, pe: Pe) {
-        while let Some(&mut Pieces { op, offset, ptr, left, transfer }) = self.core.bulk.first(pe) {
-            if self.core.ops.has_failed(op) {
-                self.core.bulk.drop_first(pe);
-                self.core.release(op);
-                continue;
-            }
-            let Some(lane) = self.core.lane_with_room(pe) else { return };
-            let len = self.core.piece(pe, lane, offset, ptr, left.min(PIECE));
-            let last = len == left;
-            if let Some(first) = self.core.bulk.first(pe) {
-                (first.offset, first.ptr, first.left) = (offset + len, ptr.wrapping_add(len as usize), left - len);
-            }
-            self.core.ops.expect(op, 1);
-            self.core.bulk.begin(pe, lane);
-            let work = if transfer == Transfer::Read { Work::Read { offset } } else { Work::Write { offset } };
-            let request = WorkRequest::new(work, pe, lane, op, (ptr, len as usize), None);
-            self.post(WorkRequest { bulk: true, ..request });
-            if last {
-                self.core.bulk.drop_first(pe);
-                self.core.release(op);
-            }
-        }
-    }
-}
-
-impl Core {
-    /// Notes that operations whose pieces wait behind others are not late while these move.
-    pub(super) fn note_moved_bulk(&mut self) {
-        for op in self.bulk.take_behind_moved() {
-            self.ops.restart(op, self.clock.now());
-        }
-    }
-
-    /// The lane of the next piece to a peer: of those that work, the one with the most room.
-    fn lane_with_room(&self, pe: Pe) -> Option<usize> {
-        let only = if self.lanes.in_use() == 1 { self.lanes.only(pe) } else { None };
-        let lanes = self.lanes.each(pe).filter(|&lane| only.is_none_or(|only| lane == only));
-        let ready = lanes.filter(|&lane| self.lanes.is_up(pe, lane) && !self.queue.holds(lane, pe));
-        let room = ready.filter_map(|lane| Some((lane, self.bulk.room(pe, lane)?)));
-        room.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(lane, _)| lane)
     }
 }
 
