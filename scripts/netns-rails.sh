@@ -6,7 +6,10 @@
 #   scripts/netns-rails.sh R -- COMMAND [ARG…]   runs a command as PE 0 here and as PE 1 at the other end, over R rails
 #   scripts/netns-rails.sh differ                the same over four cables, of which the last has a quarter of the speed, or
 #                                                changes its speed each second, or has 20 ms more each way: adaptive
-#                                                beside round-robin. Wanted: 0.9 of the sum, or of the other three's
+#                                                and bulk puts beside round-robin. Wanted: 0.9 of the sum, or of the other three's
+#   scripts/netns-rails.sh urgent                4 KiB puts, each awaited, alone and beside 1 MiB puts of another context,
+#                                                over one cable and two, of 10 ms each way: the large ones bulk, and not.
+#                                                Wanted beside bulk ones: 99 of 100 take at most twice as long as alone
 #   scripts/netns-rails.sh flap [SECONDS]        pulls out one of four rails every other second, under load that counts
 #                                                what it sends and gets; exit code 0: nothing is lost or done twice
 #   scripts/netns-rails.sh flap SECONDS pencils  the same under transposes, of which every byte is checked
@@ -23,8 +26,8 @@ target=${CARGO_TARGET_DIR:-$root/target}
 rate=${RATE:-200}
 
 outside() {
-  case ${1-} in -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
-  [[ ${1-4} =~ ^(flap|differ|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64, flap or differ" >&2; exit 2; }
+  case ${1-} in -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
+  [[ ${1-4} =~ ^(flap|differ|urgent|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64, differ, urgent or flap" >&2; exit 2; }
   local as=()
   [ "$(id -u)" = 0 ] || as=(--map-root-user)
   # shellcheck disable=SC2016
@@ -77,6 +80,7 @@ delay() { # number ms: a new cable in place of an old one, with latency in each 
   mkfifo "$WORK/cable"
   "$root/scripts/delayed-cable.py" "$name" "$rate" "$2" "$there" > "$WORK/cable" &
   read -r line < "$WORK/cable"
+  rm "$WORK/cable"
   for address in 1 2; do
     local at=()
     [ $address = 1 ] || at=(nsenter --net="$there")
@@ -155,14 +159,23 @@ measure() { # rails…
   return $missed
 }
 
-# what wanted [iterations [bytes]]: four rails, by both policies
+bulk_bandwidth() { # seconds: MB/s of bulk puts of 1 MiB over four rails
+  both 4 "$target/debug/pe" urgent 10 bulk "$1" > "$WORK/table" || return 1
+  sed -n 's/.*alone_mbs \([0-9.]*\).*/\1/p' "$WORK/table"
+}
+
+# what wanted [iterations [bytes [seconds]]]: four rails, by both policies, and by bulk puts
 four() {
   local policy now attempt
-  for policy in round-robin adaptive; do
+  for policy in round-robin adaptive bulk; do
     for attempt in 1 2 3; do
-      now=$(bandwidth 4 $policy "${3-3}" "${4-4194304}")
+      if [ $policy = bulk ]; then
+        now=$(bulk_bandwidth "${5-4}")
+      else
+        now=$(bandwidth 4 $policy "${3-3}" "${4-4194304}")
+      fi
       awk -v what="$1" -v p=$policy -v now="$now" -v one="$one" -v want="$2" 'BEGIN {
-        missed = p == "adaptive" && now < want * one
+        missed = p != "round-robin" && now < want * one
         printf "%-28s %-12s %10.1f %8.2f %8.2f%s\n", what, p, now, now / one, want, missed ? "  MISSED" : ""
         exit missed }' && break
       [ $attempt -lt 3 ] || missed=1
@@ -182,11 +195,31 @@ differ() {
   (while sleep 1; do reshape rail3 $((rate / 4)); sleep 1; reshape rail3 "$rate"; done) &
   changing=$!
   # On average 3.625 times as much as one.
-  four "changes each second" 2.9 20
+  four "changes each second" 2.9 20 4194304 60
   kill $changing 2>/dev/null || true
   delay 3 20
   four "20 ms more each way" 2.7
   four "the same, 256 KiB" 2.7 40 262144
+  return $missed
+}
+
+urgent() {
+  local missed=0 rails priority attempt
+  echo "4 KiB puts beside 1 MiB puts, cables of $rate Mbit/s and 10 ms each way; times in us"
+  for rails in 1 2; do
+    delay $((rails - 1)) 10
+    for priority in urgent bulk; do
+      for attempt in 1 2 3; do
+        both $rails "$target/debug/pe" urgent 200 $priority > "$WORK/table"
+        awk -v what="$rails $priority" '/^idle_p50/ {
+          print what, $0
+          late = what ~ /bulk/ && $10 > 2
+          exit }
+          END { exit late }' "$WORK/table" && break
+        [ $attempt -lt 3 ] || missed=1
+      done
+    done
+  done
   return $missed
 }
 
@@ -231,6 +264,9 @@ inside() {
   if [ "$rails" = flap ]; then
     lay_cables 4
     flap "${2-10}" "${3-}"
+  elif [ "$rails" = urgent ]; then
+    lay_cables 2
+    urgent
   elif [ "$rails" = differ ]; then
     lay_cables 4
     differ

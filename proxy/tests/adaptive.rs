@@ -11,8 +11,8 @@ use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 
 const LANES: usize = 2;
-/// Bytes of a put: more than share a lane.
-const LEN: usize = 80 << 10;
+/// Bytes of a put: more than are coalesced.
+const LEN: usize = 272 << 10;
 /// Puts before a quiet.
 const WINDOW: usize = 8;
 /// Windows of which the speed of the rails is learned, and then windows that count.

@@ -41,6 +41,8 @@
 //! view.p(0, 1, 0).unwrap();
 //! ```
 
+use symrail_transport::endpoint::command::Priority;
+
 use crate::error::{Error, Result};
 use crate::operations::Operations;
 use crate::runtime::Runtime;
@@ -65,6 +67,13 @@ impl Context {
     #[must_use]
     pub fn operations(&self) -> Operations<'_> {
         Operations::on(self.runtime.comm(), self.number)
+    }
+
+    /// Sets the priority of its later operations; at first they are urgent. Operations of a bulk context of 64 KiB and
+    /// more travel in [pieces](Priority::Bulk) that others hardly wait for. They need a rail's full window less, so they
+    /// are slower where the CPU moves the bytes.
+    pub fn set_priority(&self, priority: Priority) {
+        self.runtime.comm().contexts.get(self.number).set_priority(priority);
     }
 
     /// The runtime that it belongs to.

@@ -92,6 +92,7 @@ pub use symmetric::{SymSlice, SymView, Symmetric};
 pub use symrail_kernels as kernels;
 pub use symrail_transport::Pe;
 pub use symrail_transport::amo::{AmoOp, AmoType};
+pub use symrail_transport::endpoint::command::Priority;
 pub use symrail_transport::env::Settings;
 pub use team::{Group, Team, TeamHeap};
 pub use wait::{Cmp, WaitWord};

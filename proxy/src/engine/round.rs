@@ -1,6 +1,6 @@
 //! One round: requests from channels are checked and started, rails polled, peers answered, and completions reported.
 
-use symrail_transport::endpoint::command::{Command, Fetch, Finished, OpHandle, Owner, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Finished, OpHandle, Owner, Priority, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::{Engine, FIRST_CHANNEL, STAGE};
@@ -127,9 +127,22 @@ impl Engine {
     /// As for [`submit`](symrail_transport::endpoint::Endpoint::submit); a source in memory that the CPU cannot touch
     /// cannot be copied.
     pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.submit_as(pe, command, owner, Priority::Urgent) }
+    }
+
+    /// As [`Engine::submit`], with a priority. Staged operations have none: they travel in fragments anyway.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub unsafe fn submit_as(&mut self, pe: Pe, command: Command, owner: Owner, priority: Priority) -> Result<OpHandle> {
         match &mut self.stage {
             // SAFETY: the caller's promise.
-            None => unsafe { self.endpoint.submit(pe, command, owner) },
+            None => unsafe { self.endpoint.submit_as(pe, command, owner, priority) },
             // SAFETY: the caller's promise.
             Some(stage) => unsafe { stage.submit(&mut self.endpoint, pe, command, owner) }.map(|()| 0),
         }

@@ -40,12 +40,14 @@ pub mod rendezvous;
 mod request;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail_heap::CopyEngine;
 use symrail_heap::export::Exported;
 use symrail_transport::backend::{self, Choice, HostPes};
+use symrail_transport::endpoint::command::Priority;
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{GpuDirect, ProxyPoll, Settings};
 use symrail_transport::rail::RailCaps;
@@ -91,6 +93,8 @@ pub struct Session {
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
     copy_limit: usize,
+    /// Its operations are bulk.
+    bulk: AtomicBool,
     time_limit: Duration,
     gpudirect: GpuDirect,
     next: Mutex<Next>,
@@ -209,12 +213,23 @@ impl Session {
             owners: Mutex::default(),
             requests: Mutex::default(),
             copy_limit,
+            bulk: AtomicBool::new(false),
             // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
             // resort.
             time_limit: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
             gpudirect: settings.gpudirect,
             next: Mutex::new(Next { id: 1, offset: GRAIN }),
         })
+    }
+
+    /// Sets the priority of later operations; at first they are urgent. The small operations of a bulk session remain
+    /// urgent.
+    pub fn set_priority(&self, priority: Priority) {
+        self.bulk.store(priority == Priority::Bulk, Ordering::Relaxed);
+    }
+
+    fn priority(&self) -> Priority {
+        if self.bulk.load(Ordering::Relaxed) { Priority::Bulk } else { Priority::Urgent }
     }
 
     /// This PE.
@@ -423,5 +438,54 @@ impl Session {
         let taken = (std::mem::replace(&mut next.id, id), offset);
         next.offset = end + GRAIN;
         Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use symrail_transport::endpoint::command::Source;
+    use symrail_transport::topology::allowed_cpus;
+
+    const MEBIBYTE: usize = 1 << 20;
+
+    #[test]
+    fn large_puts_of_a_bulk_session_travel_in_pieces() {
+        let settings = Settings::from_iter([
+            ("SYMRAIL_TRANSPORT", "libfabric"),
+            ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
+            ("SYMRAIL_NIC_LIST", "127.0.0.2"),
+        ])
+        .unwrap();
+        let alone = HostPes::alone(allowed_cpus());
+        let open = |me| Session::open(me, 2, &alone, &settings, Progress::Thread, None);
+        let sessions = match [open(0), open(1)] {
+            [Ok(first), Ok(second)] => [first, second],
+            [Err(error), _] | [_, Err(error)] => return println!("SKIPPED: {error}"),
+        };
+        let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
+        let infos = sessions.each_ref().map(Session::connection_info);
+        sessions.iter().for_each(|session| session.connect(&infos).unwrap());
+        // SAFETY: the sessions are dropped before the heaps.
+        let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        // SAFETY: as above.
+        unsafe { sessions[0].register(heaps[0].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let writes = || sessions[0].driver.engine().endpoint().counters()[0].writes;
+        for (priority, pieces) in [(Priority::Urgent, 1), (Priority::Bulk, 16)] {
+            sessions[0].set_priority(priority);
+            let before = writes();
+            let source = Source::Stable(heaps[0].as_ptr());
+            // SAFETY: the source stays until the quiet.
+            unsafe { sessions[0].put(0, there.place(0), source, MEBIBYTE as u64) }.unwrap();
+            sessions[0].quiet(0).unwrap();
+            assert_eq!(writes() - before, pieces, "{priority:?}");
+            // SAFETY: as above.
+            let request = unsafe { sessions[0].start_put(there.place(0), source, MEBIBYTE as u64) }.unwrap().unwrap();
+            while !sessions[0].test(&request).unwrap() {}
+            assert_eq!(writes() - before, 2 * pieces, "{priority:?}");
+        }
+        drop(sessions);
+        assert!(heaps[1].iter().all(|&byte| byte == 7));
     }
 }

@@ -199,7 +199,7 @@ impl Session {
         loop {
             if engine.ready() {
                 // SAFETY: the caller's promise.
-                match unsafe { engine.submit(pe, command, owner) } {
+                match unsafe { engine.submit_as(pe, command, owner, self.priority()) } {
                     Err(Error::Full { .. }) => {}
                     done => return done.map(drop),
                 }

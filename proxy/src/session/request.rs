@@ -148,7 +148,7 @@ impl Session {
                 let command = command(part, part.place.offset(operation, part.len)?);
                 self.learn(engine, &[part.place])?;
                 // SAFETY: the caller's promise.
-                unsafe { engine.submit(pe, command, owner) }.map(drop)
+                unsafe { engine.submit_as(pe, command, owner, self.priority()) }.map(drop)
             };
             start(&first)?;
             started = 1;
@@ -184,8 +184,9 @@ impl Session {
         let mut engine = self.turn_at_engine();
         engine.endpoint().accepts(command.operation(), pe)?;
         self.learn(&mut engine, places)?;
+        let priority = self.priority();
         // SAFETY: the caller's promise.
-        self.begin(engine, |engine, owner| unsafe { engine.submit(pe, command, owner) }.map(|_| 1))
+        self.begin(engine, |engine, owner| unsafe { engine.submit_as(pe, command, owner, priority) }.map(|_| 1))
     }
 
     /// Starts the operations that `submit` submits, and whose number it returns.

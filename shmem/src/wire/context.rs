@@ -1,17 +1,18 @@
 //! A context on the wire: operations of host threads that are ordered and completed together.
 //!
 //! Small operations go over the context's host endpoint; no other context uses it, if the context can have its own.
-//! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints if there are several rails.
+//! Operations of at least [`MANY_RAILS_FROM`] bytes go over the proxy threads' endpoints if there are several rails, or
+//! if the context is [bulk](Priority::Bulk), so that the proxy thread posts piece after piece.
 //! There each context is a separate issuer, and its operations alternate between the threads. To keep a fence between
 //! two operations on different endpoints, the first one is drained before the second starts.
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use symrail_proxy::HOST;
 use symrail_transport::Error as Failure;
-use symrail_transport::endpoint::command::{Command, Issuer};
+use symrail_transport::endpoint::command::{Command, Issuer, Priority};
 use symrail_transport::share::MAX_THREADS;
 
 use super::host::Host;
@@ -82,6 +83,8 @@ pub(crate) struct ContextState {
     fenced: Flags,
     /// The proxy thread that had the last large operation.
     turn: AtomicUsize,
+    /// Its operations are bulk.
+    bulk: AtomicBool,
 }
 
 impl ContextState {
@@ -95,6 +98,15 @@ impl ContextState {
     pub fn is_quiet(&self) -> bool {
         // A path that a fence has closed was used before.
         !self.used.any() && !self.fenced.any()
+    }
+
+    /// Sets the priority of later operations.
+    pub fn set_priority(&self, priority: Priority) {
+        self.bulk.store(priority == Priority::Bulk, Ordering::Relaxed);
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        if self.bulk.load(Ordering::Relaxed) { Priority::Bulk } else { Priority::Urgent }
     }
 
     /// Whether it has its own host endpoint.
@@ -128,6 +140,10 @@ impl<'a> WireContext<'a> {
     #[inline]
     pub(super) fn issuer(&self) -> Issuer {
         self.host_endpoint().issuer
+    }
+
+    pub(super) fn priority(&self) -> Priority {
+        self.context.priority()
     }
 
     pub(super) fn wire(&self) -> &'a Wire {
@@ -171,7 +187,9 @@ impl<'a> WireContext<'a> {
         let staged =
             |range: &Range<usize>| command.highest_offset() >= STAGED_OFFSET || range.contains(&command.local().addr());
         let large = || {
-            self.wire.rails.len() > 1 && command.bytes() >= MANY_RAILS_FROM && !matches!(command, Command::Amo { .. })
+            command.bytes() >= MANY_RAILS_FROM
+                && (self.wire.rails.len() > 1 || self.priority() == Priority::Bulk)
+                && !matches!(command, Command::Amo { .. })
         };
         if large() {
             self.next_engine()

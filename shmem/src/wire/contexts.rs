@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use symrail_core::lock;
+use symrail_transport::endpoint::command::Priority;
 
 use super::context::ContextState;
 
@@ -39,6 +40,7 @@ impl Contexts {
     /// Returns a context that no thread uses any more.
     pub fn give_back(&self, number: usize) {
         let Some(context) = self.contexts.get(number) else { return };
+        context.set_priority(Priority::Urgent);
         let mut free = lock(&self.free);
         if context.has_own_endpoint() { free.push_front(number) } else { free.push_back(number) }
     }

@@ -167,8 +167,14 @@ impl<'a> WireContext<'a> {
             self.note_use(path);
             let owner = Owner { issuer: self.issuer(), tag: tagged.then_some(tag) };
             // SAFETY: the caller's promise.
-            unsafe { engine.submit(pe, command, owner) }?;
-            Ok(Some(tag))
+            match unsafe { engine.submit_as(pe, command, owner, self.priority()) } {
+                // There is room for fewer bulk operations.
+                Err(Failure::Full { .. }) => {
+                    engine.poll();
+                    Ok(None)
+                }
+                done => done.map(|_| Some(tag)).map_err(Error::from),
+            }
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use symrail_proxy::{Engine, Options};
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::backend::{Choice, Nics};
-use symrail_transport::endpoint::command::{Command, Fetch, Source};
+use symrail_transport::endpoint::command::{Command, Fetch, Priority, Source};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, FabricConfig};
@@ -179,6 +179,25 @@ fn a_drained_wire_has_no_work_left() {
             std::thread::yield_now();
         }
     }
+}
+
+#[test]
+fn large_operations_of_a_bulk_context_travel_in_pieces_of_the_engine() {
+    const MEBIBYTE: u64 = 1 << 20;
+    let world = world_of(FabricConfig::default(), 1, 1, MEBIBYTE as usize / 8);
+    let source = vec![7u64; MEBIBYTE as usize / 8];
+    let put = |len| Command::Put { dest: 0, source: Source::Stable(source.as_ptr().cast()), len };
+    for (priority, pieces, whole) in [(Priority::Urgent, 0, 1), (Priority::Bulk, 16, 0)] {
+        world.context.set_priority(priority);
+        let before = [world.wire.counters()[0].writes, world.wire.host_counters()[0].writes];
+        // SAFETY: the source lives until the quiet.
+        unsafe { world.on_wire().nbi(1, put(MEBIBYTE)) }.unwrap();
+        world.on_wire().quiet().unwrap();
+        let after = [world.wire.counters()[0].writes, world.wire.host_counters()[0].writes];
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [pieces, whole], "{priority:?}");
+        assert_eq!(world.there(MEBIBYTE as usize / 8 - 1), 7);
+    }
+    assert!(matches!(world.on_wire().path_of(&put(4096)), context::Path::Host), "small ones are urgent");
 }
 
 /// A fabric on which messages take time, and arrive in order.

@@ -19,6 +19,21 @@ pub struct Owner {
     pub tag: Option<u64>,
 }
 
+/// Bytes of a piece of a bulk operation.
+pub(super) const PIECE: u64 = 64 << 10;
+
+/// How long an operation may wait for others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// It is posted at once, whatever bulk operations wait.
+    #[default]
+    Urgent,
+    /// Its data, if that is more than 64 KiB, travels in pieces of as many bytes. On each lane two of them at most wait
+    /// on the path at a time, besides those that fill it; urgent operations wait for no others. Unlike a stripe, a piece
+    /// takes whichever lane has room.
+    Bulk,
+}
+
 /// The source of a put.
 #[derive(Debug, Clone, Copy)]
 pub enum Source {
@@ -187,6 +202,12 @@ impl Command {
                 | RequestKind::Pong => Operation::Quiet,
             },
         }
+    }
+
+    /// Whether its data travels in pieces.
+    #[inline]
+    pub(super) fn is_cut(&self, priority: Priority) -> bool {
+        priority == Priority::Bulk && self.bytes() > PIECE
     }
 
     /// The local buffer; null if it has none.

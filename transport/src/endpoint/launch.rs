@@ -1,6 +1,7 @@
 //! Launch: from an operation to work requests. Each kind of operation needs its own, and large ones are cut.
 
 use super::abilities::AMO_LANE;
+use super::bulk::Pieces;
 use super::command::{AgentRequest, Command, Fetch, OpHandle, Payload, Signal};
 use super::protocol::{Form, PostFlags, Protocol};
 use super::queue::{Work, WorkRequest};
@@ -176,6 +177,13 @@ impl Endpoint {
         transfer: Transfer,
         flags: PostFlags,
     ) {
+        if flags.bulk {
+            return self.launch_bulk(
+                pe,
+                lane,
+                Pieces { op, offset, ptr, left: len, reads: transfer == Transfer::Read },
+            );
+        }
         let lanes = if flags.stripe { self.core.lanes.count(pe) } else { 1 };
         let copy = self.core.ops.slot(op);
         let coalesce = flags.coalesce && copy.is_none();
@@ -231,7 +239,7 @@ pub(super) enum Transfer {
 
 impl Core {
     /// The number of bytes from `offset` and `ptr` that one work request can move.
-    fn piece(&self, pe: Pe, lane: usize, offset: u64, ptr: *const u8, len: u64) -> u64 {
+    pub(super) fn piece(&self, pe: Pe, lane: usize, offset: u64, ptr: *const u8, len: u64) -> u64 {
         let caps = self.profile.caps(lane);
         let mut piece = len.min(self.profile.max_rma());
         if let Some((_, covered)) = self.regions.remote(pe, self.lanes.theirs(pe, lane), offset) {

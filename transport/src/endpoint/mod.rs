@@ -5,7 +5,7 @@
 //! So a PE that computes without calling this library still serves its peers. Target agents answer the endpoint that
 //! sent the request.
 //!
-//! An endpoint consists of its rails and twelve structs, each with one concern:
+//! An endpoint consists of its rails and thirteen structs, each with one concern:
 //!
 //! | struct | owns |
 //! |---|---|
@@ -14,6 +14,7 @@
 //! | `operations` | one record of each operation that has not ended |
 //! | `lanes` | work under way on each lane; the lane of an operation; which operations wait because of a fence |
 //! | `queue` | work requests until a rail has completed them |
+//! | `bulk` | the data of bulk operations, which gives way to all others |
 //! | `swap_loop::Loops` | AMOs that the endpoint performs by loops |
 //! | `failover::Recovery` | recovery work for failed lanes |
 //! | `observe` | counters, times, records |
@@ -49,6 +50,7 @@
 //! checks.
 
 mod abilities;
+mod bulk;
 mod clock;
 pub mod command;
 mod completion;
@@ -74,6 +76,7 @@ mod submit;
 mod swap_loop;
 mod wait_predictor;
 
+use bulk::Bulk;
 use clock::Clock;
 use command::OpHandle;
 pub use completion::NoAgent;
@@ -157,6 +160,7 @@ struct Core {
     closing: Vec<(u32, Range<u64>)>,
     bounce: Bounce,
     queue: SendQueue,
+    bulk: Bulk,
     recovery: Recovery,
     ops: Operations,
     issuers: Issuers,

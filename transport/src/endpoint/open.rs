@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::abilities::{AMO_LANE, Abilities};
+use super::bulk::Bulk;
 use super::clock::Clock;
 use super::failover::{Failover, Recovery};
 use super::issuers::Issuers;
@@ -52,6 +53,7 @@ impl Endpoint {
             ops: Operations::new(),
             issuers: Issuers::new(),
             queue: SendQueue::new(lanes),
+            bulk: Bulk::new(lanes),
             late: Vec::new(),
             closing: Vec::new(),
             recovery: Recovery::new(lanes),

@@ -273,6 +273,13 @@ impl Operations {
         op.fault.get_or_insert(Box::new(error));
     }
 
+    /// Counts an operation as issued `now`.
+    pub fn restart(&mut self, id: OpHandle, now: u32) {
+        if let Some(op) = self.table.get_mut(key(id)) {
+            op.since = now;
+        }
+    }
+
     /// The operations that were issued more than `limit` seconds ago.
     pub fn older_than(&self, now: u32, limit: u64) -> Vec<OpHandle> {
         self.ids_of(|op| u64::from(now.wrapping_sub(op.since)) > limit)

@@ -107,12 +107,20 @@ pub(super) struct PostFlags {
     pub defer_doorbell: bool,
     /// Its data is split over all lanes.
     pub stripe: bool,
+    /// Its data travels in pieces, which give way to other operations.
+    pub bulk: bool,
 }
 
 impl PostFlags {
     /// Everything is posted at once, and messages ask for their acknowledgement.
-    pub const AT_ONCE: PostFlags =
-        PostFlags { acknowledge: true, gather: Gather::No, coalesce: false, defer_doorbell: false, stripe: false };
+    pub const AT_ONCE: PostFlags = PostFlags {
+        acknowledge: true,
+        gather: Gather::No,
+        coalesce: false,
+        defer_doorbell: false,
+        stripe: false,
+        bulk: false,
+    };
 }
 
 /// The form of an operation, and how it is posted.
@@ -142,6 +150,8 @@ pub(super) struct Path {
     pub straight: bool,
     /// The data is split over all lanes.
     pub striped: bool,
+    /// The data travels in pieces, which give way to other operations.
+    pub bulk: bool,
     pub unrecorded: Unrecorded,
 }
 
@@ -201,6 +211,15 @@ impl Protocols {
     /// The protocol of an operation over a path.
     #[inline(always)]
     pub fn select(&self, command: &Command, completion: Completion, path: Path) -> Protocol {
+        if path.bulk {
+            let form = match command {
+                Command::Get { .. } => Form::Read,
+                // The pieces take any lane.
+                Command::PutSignal { .. } => Form::WriteThenSignal,
+                _ => Form::Write,
+            };
+            return Protocol { form, flags: PostFlags { bulk: true, ..PostFlags::AT_ONCE } };
+        }
         let rail = &self.rails[path.lane];
         // An operation that a fence keeps on a lane travels with those before it.
         let completion = match completion {

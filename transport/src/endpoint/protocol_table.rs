@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use super::Endpoint;
-use super::command::{AgentRequest, Command, Fetch, Payload, Signal, Source};
+use super::command::{AgentRequest, Command, Fetch, Payload, Priority, Signal, Source};
 use super::failover::Failover;
 use super::lanes::Lanes;
 use super::profile::{Profile, Role};
@@ -140,7 +140,9 @@ impl Table<'_> {
         let mut of = |len: u64| {
             let mut large = (len > TRIED).then(|| self.lanes(before));
             let lanes = large.as_mut().unwrap_or(&mut small);
-            lanes.place(self.peer(), &make(len), completion, self.profile).map(|(_, protocol)| protocol)
+            lanes
+                .place(self.peer(), &make(len), completion, Priority::Urgent, self.profile)
+                .map(|(_, protocol)| protocol)
         };
         if let Some(size) = size {
             return vec![(size, size, of(size))];

@@ -3,7 +3,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::abilities::{AMO_LANE, How};
-use super::command::{Command, Fetch, OpHandle, Owner, Source};
+use super::command::{Command, Fetch, OpHandle, Owner, Priority, Source};
 use super::operations::{Op, store};
 use super::protocol::{Completion, Form};
 use super::swap_loop::WordAmo;
@@ -26,7 +26,26 @@ impl Endpoint {
     /// On an error nothing was started: the PE does not exist, the range is not inside of one segment, the word is not
     /// aligned, the operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is
     /// no room ([`Error::Full`]; see [`Endpoint::ready`]).
-    pub unsafe fn submit(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
+    #[inline]
+    pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.submit_as(pe, command, owner, Priority::Urgent) }
+    }
+
+    /// As [`Endpoint::submit`], with a priority.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there. There is room for fewer bulk operations than for urgent ones.
+    pub unsafe fn submit_as(
+        &mut self,
+        pe: Pe,
+        mut command: Command,
+        owner: Owner,
+        priority: Priority,
+    ) -> Result<OpHandle> {
         self.core.validate(pe, &command)?;
         let (operation, native) = (command.operation(), self.core.profile.native_amo());
         // An empty transfer is done at once, too, because providers differ about empty writes (shm never completes
@@ -42,7 +61,7 @@ impl Endpoint {
             return Ok(0);
         }
         self.need(pe)?;
-        if !self.ready() {
+        if !self.ready() || (priority == Priority::Bulk && !self.core.bulk.has_room()) {
             return Err(Error::Full { operation, pe });
         }
         if native {
@@ -50,7 +69,7 @@ impl Endpoint {
             self.check_native(&command)?;
         }
         let completion = self.core.issuers.completion(owner);
-        let mut placed = self.core.lanes.place(pe, &command, completion, &self.core.profile);
+        let mut placed = self.core.lanes.place(pe, &command, completion, priority, &self.core.profile);
         if let Some((lane, protocol)) = &mut placed
             && let Form::UnrecordedMessage | Form::Inject = protocol.form
         {
@@ -71,7 +90,7 @@ impl Endpoint {
         let op = self.core.ops.start(new, &mut self.core.issuers);
         match placed {
             Some((lane, protocol)) => self.launch(pe, &command, op, lane, protocol),
-            None => self.core.lanes.defer(pe, op, command),
+            None => self.core.lanes.defer(pe, op, command, priority),
         }
         Ok(op)
     }
@@ -94,7 +113,7 @@ impl Endpoint {
         if !self.core.ops.goes_on(op, pe) || !self.ready() {
             return Ok(false);
         }
-        let placed = self.core.lanes.place(pe, command, Completion::Batched, &self.core.profile);
+        let placed = self.core.lanes.place(pe, command, Completion::Batched, Priority::Urgent, &self.core.profile);
         let Some((lane, protocol)) = placed.filter(|(_, protocol)| protocol.form == Form::Message) else {
             return Ok(false);
         };

@@ -32,6 +32,7 @@ mod several;
 mod soak;
 mod stranger;
 mod threads;
+mod urgent;
 
 fn main() -> std::process::ExitCode {
     let program = std::env::args().nth(1).unwrap_or_default();
@@ -67,6 +68,7 @@ fn main() -> std::process::ExitCode {
         "soak" => soak::main(),
         "stranger" => stranger::main(),
         "threads" => threads::main(),
+        "urgent" => urgent::main(),
         _ => {
             eprintln!("pe: no program is named {program:?}");
             std::process::ExitCode::from(2)

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::bounce::Slot;
-use crate::endpoint::command::{Command, OpHandle};
+use crate::endpoint::command::{Command, OpHandle, Priority};
 use crate::endpoint::failover::Failover;
 use crate::endpoint::protocol::FirstPost;
 use crate::rail::Order;
@@ -149,8 +149,17 @@ pub(in crate::endpoint) struct Peer {
     pub(super) epoch: u32,
     /// The last request on the pinned lane before that fence.
     pub fenced: u32,
-    /// Operations that wait for earlier ones, in order, each with the fence before it.
-    pub(super) deferred: VecDeque<(OpHandle, Command, u32)>,
+    /// Operations that wait for earlier ones, in order.
+    pub(super) deferred: VecDeque<Deferred>,
+}
+
+/// An operation that waits for earlier ones.
+pub(super) struct Deferred {
+    pub op: OpHandle,
+    pub command: Command,
+    pub priority: Priority,
+    /// The fence before it.
+    pub epoch: u32,
 }
 
 /// A peer that has been given up.

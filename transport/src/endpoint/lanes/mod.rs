@@ -19,8 +19,8 @@ use crate::error::{Error, Fault, Operation, Result};
 use crate::pe::Pe;
 use crate::rail::Dest;
 use crate::sparse::Slots;
-use connection::Lost;
 pub(super) use connection::{Connection, Peer};
+use connection::{Deferred, Lost};
 pub use speed::LaneSpeed;
 use speed::Speed;
 

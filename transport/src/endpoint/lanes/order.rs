@@ -5,9 +5,9 @@
 //! behind the operations before the fence. It takes the one lane that has all of them, if that lane keeps order.
 //! Otherwise it is deferred until they are delivered.
 
-use super::{Connection, Lanes, Peer};
+use super::{Connection, Deferred, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
-use crate::endpoint::command::{Command, OpHandle};
+use crate::endpoint::command::{Command, OpHandle, Priority};
 use crate::endpoint::profile::Profile;
 use crate::endpoint::protocol::{Completion, Path, Protocol, Unrecorded};
 use crate::pe::Pe;
@@ -79,9 +79,13 @@ impl Lanes {
         pe: Pe,
         command: &Command,
         completion: Completion,
+        priority: Priority,
         profile: &Profile,
     ) -> Option<(usize, Protocol)> {
         let at = self.slots.find(pe);
+        if command.is_cut(priority) {
+            return self.place_bulk(pe, command, self.epoch, profile);
+        }
         let peer = &self.peers[at];
         let lane = if matches!(command, Command::Get { .. }) {
             // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
@@ -94,6 +98,23 @@ impl Lanes {
             return self.place_behind(pe, command, completion, self.epoch, profile);
         };
         Some((lane, self.select(pe, at, lane, command, completion, profile)))
+    }
+
+    /// As [`Lanes::place`], for a bulk operation, whose pieces may take any lane: so all that a fence orders before it
+    /// must be delivered. The lane is the one that it holds.
+    fn place_bulk(&mut self, pe: Pe, command: &Command, epoch: u32, profile: &Profile) -> Option<(usize, Protocol)> {
+        let mut lanes = self.each(pe);
+        let (first, at) = (lanes.first(), self.enter(pe));
+        let lane = lanes.find(|&lane| self.is_up(pe, lane)).unwrap_or(first);
+        let peer = &self.peers[at];
+        if !matches!(command, Command::Get { .. }) && (peer.epoch != epoch || peer.pinned.is_some()) {
+            if self.of(pe).iter().any(|c| !c.idle()) {
+                return None;
+            }
+            (self.peers[at].epoch, self.peers[at].pinned) = (epoch, None);
+        }
+        let path = Path { bulk: true, ..self.path(at, lane, command.bytes(), profile, Unrecorded::Nothing) };
+        Some((lane, profile.protocols().select(command, Completion::Signaled, path)))
     }
 
     /// As [`Lanes::place`], for an operation that stays behind the operations before fence `epoch`.
@@ -175,16 +196,22 @@ impl Lanes {
         profile: &Profile,
         unrecorded: Unrecorded,
     ) -> Protocol {
+        let path = self.path(at, lane, command.bytes(), profile, unrecorded);
+        profile.protocols().select(command, completion, path)
+    }
+
+    #[inline(always)]
+    fn path(&self, at: usize, lane: usize, bytes: u64, profile: &Profile, unrecorded: Unrecorded) -> Path {
         let peer = &self.peers[at];
-        let path = Path {
+        Path {
             lane,
             fenced: peer.pinned.is_some(),
             single: peer.lanes == 1,
             straight: self.connections[at * self.rails + lane].is_straight(),
-            striped: self.is_striped(peer, command.bytes(), profile),
+            striped: self.is_striped(peer, bytes, profile),
+            bulk: false,
             unrecorded,
-        };
-        profile.protocols().select(command, completion, path)
+        }
     }
 
     /// Whether a transfer of `len` bytes to a peer is split over all its lanes.
@@ -222,9 +249,9 @@ impl Lanes {
     }
 
     /// Keeps an operation until it may be posted.
-    pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command) {
+    pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command, priority: Priority) {
         let epoch = self.epoch;
-        self.peer_mut(pe).deferred.push_back((op, command, epoch));
+        self.peer_mut(pe).deferred.push_back(Deferred { op, command, priority, epoch });
         if !self.blocked.contains(&pe) {
             self.blocked.push(pe);
         }
@@ -249,9 +276,10 @@ impl Lanes {
         profile: &Profile,
         over: impl Fn(OpHandle) -> bool,
     ) -> Option<(OpHandle, Command, usize, Protocol)> {
-        while let Some(&(op, command, epoch)) = self.peer(pe).deferred.front() {
+        while let Some(&Deferred { op, command, priority, epoch }) = self.peer(pe).deferred.front() {
             let placed = match over(op) {
                 true => None,
+                false if command.is_cut(priority) => Some(self.place_bulk(pe, &command, epoch, profile)?),
                 false => Some(self.place_behind(pe, &command, Completion::Batched, epoch, profile)?),
             };
             self.peer_mut(pe).deferred.pop_front();
@@ -414,7 +442,7 @@ mod tests {
 
     /// The lane of a put.
     fn place(lanes: &mut Lanes, profile: &Profile) -> Option<usize> {
-        lanes.place(1, &PUT, Completion::Batched, profile).map(|(lane, _)| lane)
+        lanes.place(1, &PUT, Completion::Batched, Priority::Urgent, profile).map(|(lane, _)| lane)
     }
 
     #[test]
@@ -460,7 +488,7 @@ mod tests {
         (0..2).for_each(|lane| lanes.get_mut(1, lane).unwrap().writes = 1);
         lanes.fence();
         assert_eq!(place(&mut lanes, &profile), None);
-        (1..=3).for_each(|op| lanes.defer(1, op, PUT));
+        (1..=3).for_each(|op| lanes.defer(1, op, PUT, Priority::Urgent));
         let next = |lanes: &mut Lanes| lanes.next_deferred(1, &profile, |op| op == 2).map(|(op, ..)| op);
         lanes.get_mut(1, 0).unwrap().writes = 0;
         assert_eq!(next(&mut lanes), None, "the other lane has some");

@@ -55,12 +55,14 @@ pub(super) struct WorkRequest {
     pub turn: Option<u32>,
     /// When it was first to be posted, in seconds.
     pub since: u32,
-    /// When it was to be posted on its lane, in microseconds, where the speed of lanes is measured.
+    /// When it was to be posted on its lane, in microseconds, where that is measured.
     pub posted: u32,
     /// More work requests follow at once on this lane.
     pub more: bool,
     /// It may wait to be coalesced.
     pub coalesce: bool,
+    /// It is a piece of a bulk operation.
+    pub bulk: bool,
     /// Its bytes count towards the window.
     pub in_window: bool,
     /// The next of the work requests that were posted together with it.
@@ -96,6 +98,7 @@ impl WorkRequest {
             posted: 0,
             more: false,
             coalesce: false,
+            bulk: false,
             in_window: false,
             next: None,
             op,
