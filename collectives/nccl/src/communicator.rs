@@ -9,13 +9,14 @@ use symrail::bootstrap::uid::{self, UniqueId};
 use symrail::gpu::heap_kind::{self, HeapKind};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Event, Gpu, Stream};
-use symrail::{Runtime, Settings, SymSlice};
+use symrail::{Runtime, Settings, SymSlice, with_timeout};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::{DataType, Factor, Transfer};
 use symrail_core::lock;
 
 use crate::guard::{self, Failure};
 use crate::held::{Held, POLL};
+use crate::ids::{BOARD_WORDS, Ranks};
 use crate::types::CudaStream;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
@@ -24,15 +25,10 @@ const HEAP: usize = 256 << 20;
 /// longer for one another than PEs of one job usually do.
 const TIMEOUT_S: u64 = 600;
 
-/// Words of an id of a job.
-pub const ID_WORDS: usize = UniqueId::LEN / 8;
-/// Words of the board: an id, and a word that marks its arrival.
-const BOARD_WORDS: usize = ID_WORDS + 1;
-
 /// The parts of a communicator.
 struct Parts {
     collectives: GpuCommunicator,
-    /// Words for the ids of further communicators: see `split`.
+    /// Words for the ids of further communicators: see `ids`.
     board: SymSlice<u64>,
     runtime: Runtime,
 }
@@ -67,8 +63,7 @@ pub enum State {
 /// The parts that calls use.
 pub struct Inside<'a> {
     pub collectives: &'a mut GpuCommunicator,
-    pub board: &'a SymSlice<u64>,
-    pub runtime: &'a Runtime,
+    pub ranks: Ranks<'a>,
 }
 
 impl Communicator {
@@ -111,7 +106,7 @@ impl Communicator {
     }
 
     fn parts(runtime: Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc) -> Result<Parts, Failure> {
-        let board = runtime.alloc_slice::<u64>(BOARD_WORDS)?;
+        let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(BOARD_WORDS))?;
         let mut collectives = GpuCommunicator::new(&runtime.gpu_device(gpu)?, nvrtc)?;
         collectives.accept_any_memory()?;
         collectives.prepare_memory()?;
@@ -122,7 +117,7 @@ impl Communicator {
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let done = self.parts.with(|parts| {
             let Parts { collectives, board, runtime } = parts;
-            body(Inside { collectives, board, runtime })
+            body(Inside { collectives, ranks: Ranks { runtime, board } })
         });
         let done = done.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")));
         if let Some(failure) = done.as_ref().err().filter(|failure| failure.lasts()) {

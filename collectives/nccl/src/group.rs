@@ -1,6 +1,7 @@
 //! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, first the new communicators, then the
-//! others, all sends and receives of a communicator at once, whatever streams they are on. A refused call keeps the whole group from beginning. If a later call cannot
-//! begin, ranks would wait for the rest: so all communicators of the group fail.
+//! others, all sends and receives of a communicator at once, whatever streams they are on. A refused call keeps the
+//! whole group from beginning. If a later call cannot begin, ranks would wait for the rest: so all communicators of the
+//! group fail.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -17,7 +18,8 @@ use crate::export::nccl;
 use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::rank::Joining;
-use crate::types::CudaStream;
+use crate::threads::on_each;
+use crate::types::{CudaStream, Handle};
 
 /// The work of a call.
 pub enum Work {
@@ -84,8 +86,9 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
     kept.map_or(Ok(()), |call| begin(&call.communicator, call.stream, call.work))
 }
 
-/// Makes a communicator, or keeps it for the end of the group.
-pub fn join(joining: Joining) -> Result<(), Failure> {
+/// Makes a communicator, or keeps it for the end of the group. Returns its handle.
+pub fn join(joining: Joining) -> Result<Handle, Failure> {
+    let handle = joining.handle();
     let now = GROUP.with_borrow_mut(|group| match group.depth {
         0 => Some(joining),
         _ => {
@@ -93,7 +96,8 @@ pub fn join(joining: Joining) -> Result<(), Failure> {
             None
         }
     });
-    now.map_or(Ok(()), Joining::finish)
+    now.map_or(Ok(()), Joining::finish)?;
+    Ok(handle)
 }
 
 impl<C> Group<C> {
@@ -202,7 +206,8 @@ fn by_gpu<T>(work: Vec<T>, gpu: impl Fn(&T) -> Option<i32>) -> Vec<Vec<T>> {
 /// Work of one GPU for a thread of its own.
 struct OfGpu<T>(Vec<T>);
 
-// SAFETY: handles and addresses of the program's streams and memory, which the driver accepts on any thread.
+// SAFETY: ranks that join, or calls: handles and addresses of the program's communicators, streams and memory, which
+// registry and driver accept on any thread.
 unsafe impl<T> Send for OfGpu<T> {}
 
 impl<T> OfGpu<T> {
@@ -213,23 +218,8 @@ impl<T> OfGpu<T> {
 
 /// Calls `body` with the work of each GPU, on a thread for each if there are several: ranks of one process wait for one
 /// another when they join, and in calls that are not prepared. Returns the first failure.
-fn on_all_gpus<T: 'static>(
-    of_gpus: Vec<Vec<T>>,
-    body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync,
-) -> Result<(), Failure> {
-    if of_gpus.len() < 2 {
-        return of_gpus.into_iter().try_for_each(body);
-    }
-    let panicked = || Failure::usage("a thread of the group has panicked");
-    std::thread::scope(|scope| {
-        let start = |work: Vec<T>| {
-            let (work, body) = (OfGpu(work), &body);
-            scope.spawn(move || body(work.work()))
-        };
-        let threads: Vec<_> = of_gpus.into_iter().map(start).collect();
-        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())));
-        ended.collect::<Vec<_>>().into_iter().collect()
-    })
+fn on_all_gpus<T>(of_gpus: Vec<Vec<T>>, body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
+    on_each(of_gpus.into_iter().map(OfGpu).collect(), |of_gpu| body(of_gpu.work()))
 }
 
 /// Merges the lists of GPUs: the first of each, the second of each, and so on. A GPU that accepts no more launches until
@@ -302,8 +292,15 @@ nccl! {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Mutex;
+
+    use symrail::bootstrap::uid;
+    use symrail_core::lock;
+
     use super::*;
+    use crate::ids::tests::job;
 
     fn stream(number: usize) -> CudaStream {
         std::ptr::without_provenance_mut(number)
@@ -337,6 +334,28 @@ mod tests {
             .collect();
         let expected = [(stream(8), vec![], 0), (stream(7), vec![stream(8)], 4), (stream(8), vec![], 1)];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn ranks_of_a_thread_wait_for_one_another_at_the_end_of_their_group() {
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let ended = all(|| {
+            for (gpu, rank) in (0..).zip(job(2, 30)) {
+                let made = Arc::clone(&made);
+                join(Joining::new(Some(gpu), move || {
+                    let of_all = rank.ranks().gather(&[gpu as u64])?;
+                    let id = rank.ranks().agree(&[1, 0], || Ok(uid::create(None)?))?;
+                    lock(&made).push((of_all, id));
+                    Ok(None)
+                }))?;
+            }
+            assert!(lock(&made).is_empty(), "the group has not ended");
+            Ok(())
+        });
+        ended.unwrap();
+        let made = lock(&made);
+        assert_eq!((made.len(), &made[0].0), (2, &vec![0, 1]));
+        assert!(made[0] == made[1]);
     }
 
     #[test]

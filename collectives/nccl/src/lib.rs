@@ -13,6 +13,8 @@
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
 //! | `joining` | creating communicators |
 //! | `rank` | a rank that joins, at once or at the end of a group |
+//! | `ids` | ids of further communicators, which ranks pass to one another |
+//! | `threads` | work of which each part waits for the others |
 //! | `ending` | finalizing, destroying, aborting, revoking and suspending communicators |
 //! | `config` | configurations of communicators and of calls |
 //! | `questions` | what the library and a communicator say of themselves |
@@ -36,6 +38,7 @@ mod group;
 mod grow;
 mod guard;
 mod held;
+mod ids;
 mod joining;
 mod library;
 mod loaded;
@@ -47,5 +50,6 @@ mod rank;
 mod registry;
 mod split;
 mod texts;
+mod threads;
 mod types;
 mod windows;
