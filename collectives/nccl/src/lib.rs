@@ -8,6 +8,7 @@
 //! | `guard` | converts errors to results, and stops panics |
 //! | `texts` | the texts of result codes and of failures |
 //! | `communicator` | a communicator: a separate job, whose PEs are the ranks |
+//! | `together` | the ranks of a job in this process, which leave together |
 //! | `held` | a value that calls use one after the other, until an abort or the end takes it |
 //! | `registry` | handles, and their communicators |
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
@@ -51,5 +52,6 @@ mod registry;
 mod split;
 mod texts;
 mod threads;
+mod together;
 mod types;
 mod windows;
