@@ -105,15 +105,16 @@ impl<C> Group<C> {
         Group { depth, joining: Vec::new(), waiting: Vec::new(), refused: None }
     }
 
-    /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Collectives come
-    /// before, since ranks may make a group's calls in different orders.
+    /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Its
+    /// collectives come before, since ranks may make a group's calls in different orders. Calls of different communicators keep
+    /// their order: other ranks may make them without a group.
     fn add(&mut self, new: Waiting<C>) {
+        let same = |old: &Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
         let Work::Transfers(_, more) = &new.work else {
-            let transfers = self.waiting.iter().position(|old| matches!(old.work, Work::Transfers(..)));
+            let transfers = self.waiting.iter().position(|old| same(old) && matches!(old.work, Work::Transfers(..)));
             return self.waiting.insert(transfers.unwrap_or(self.waiting.len()), new);
         };
-        let same = |old: &&mut Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
-        let call = self.waiting.iter_mut().filter(same).find_map(|old| match &mut old.work {
+        let call = self.waiting.iter_mut().filter(|old| same(old)).find_map(|old| match &mut old.work {
             Work::Transfers(streams, transfers) => Some((old.stream, streams, transfers)),
             Work::Collective(_) => None,
         });
@@ -334,6 +335,20 @@ mod tests {
             .collect();
         let expected = [(stream(8), vec![], 0), (stream(7), vec![stream(8)], 4), (stream(8), vec![], 1)];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn calls_of_different_communicators_keep_their_order() {
+        let memory = Memory { at: 0, len: 8 };
+        let send = || Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]);
+        let broadcast = || Work::Collective(Collective::Broadcast(memory, memory, 0));
+        let (one, other) = (Arc::new(1), Arc::new(2));
+        let mut group = Group::new(1);
+        for (communicator, work) in [(&one, send()), (&other, broadcast()), (&other, send()), (&one, broadcast())] {
+            group.add(Waiting { communicator: Arc::clone(communicator), stream: stream(7), work });
+        }
+        let order = group.waiting.iter().map(|call| (*call.communicator, matches!(call.work, Work::Collective(_))));
+        assert_eq!(order.collect::<Vec<_>>(), [(1, true), (1, false), (2, true), (2, false)]);
     }
 
     #[test]
