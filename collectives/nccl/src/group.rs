@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use symrail_collectives::Transfer;
 use symrail_collectives::gpu::Memory;
@@ -150,6 +151,28 @@ fn begin_all<C>(
     Ok(())
 }
 
+/// As [`begin_all`], for the calls of each GPU on a thread of its own.
+fn begin_on_all_gpus<C>(
+    of_gpus: Vec<Vec<Waiting<C>>>,
+    begin: impl Fn(&C, CudaStream, Work) -> Result<(), Failure> + Sync,
+    fail: impl Fn(&C, &Failure) + Sync,
+) -> Result<(), Failure> {
+    let all: Vec<_> = of_gpus.iter().flatten().map(|call| Arc::clone(&call.communicator)).collect();
+    let begun = AtomicBool::new(false);
+    let begin_one = |communicator: &C, stream, work| {
+        let ended = begin(communicator, stream, work);
+        if ended.as_ref().err().is_none_or(Failure::lasts) {
+            begun.store(true, Ordering::Release);
+        }
+        ended
+    };
+    on_all_gpus(of_gpus, |calls| begin_all(calls, begin_one, &fail)).inspect_err(|why| {
+        if begun.load(Ordering::Acquire) {
+            all.iter().for_each(|one| fail(one, why));
+        }
+    })
+}
+
 fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<(), Failure> {
     communicator.check_failed()?;
     communicator.with(|inside| {
@@ -239,14 +262,11 @@ fn finish((joining, waiting): Calls) -> Result<(), Failure> {
         return begin_all(waiting, begin, Communicator::fail);
     }
     let launches_only = waiting.iter().all(Waiting::is_prepared);
-    let all: Vec<_> = waiting.iter().map(|call| Arc::clone(&call.communicator)).collect();
     let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
     if launches_only {
         return begin_all(in_turns(of_gpus), begin, Communicator::fail);
     }
-    let begun = on_all_gpus(of_gpus, |calls| begin_all(calls, begin, Communicator::fail));
-    // Calls of other GPUs have begun.
-    begun.inspect_err(|why| all.iter().for_each(|one| one.fail(why)))
+    begin_on_all_gpus(of_gpus, begin, Communicator::fail)
 }
 
 /// Calls `body` in a group of its own, which ends with it.
@@ -408,5 +428,32 @@ mod tests {
         assert_eq!(begun(0, &lasting), (vec![1], vec![1, 2]));
         assert_eq!(begun(1, &refused), (vec![1, 2], vec![1, 2]));
         assert_eq!(begun(2, &refused), (vec![1, 2, 1], vec![1, 2]));
+    }
+
+    /// Calls of two GPUs, with a communicator each, that end with these failures. Returns the communicators that have
+    /// failed.
+    fn failed_of_two(failures: [Option<&Failure>; 2]) -> Vec<usize> {
+        let call = |gpu| {
+            let work = Work::Transfers(Vec::new(), Vec::new());
+            vec![Waiting { communicator: Arc::new(gpu), stream: stream(7), work }]
+        };
+        let failed = Mutex::new(Vec::new());
+        let begin = |&gpu: &usize, _, _| failures[gpu].map_or(Ok(()), |failure| Err(failure.clone()));
+        let ended = begin_on_all_gpus(vec![call(0), call(1)], begin, |&gpu, _| lock(&failed).push(gpu));
+        assert_eq!(ended.is_err(), failures.iter().any(Option::is_some));
+        let mut failed = failed.into_inner().unwrap();
+        failed.sort_unstable();
+        failed.dedup();
+        failed
+    }
+
+    #[test]
+    fn communicators_of_several_gpus_fail_only_if_a_call_has_begun() {
+        let (refused, lasting) = (Failure::argument("refused"), Failure::from(symrail::Error::Finalized { pe: 0 }));
+        assert!(failed_of_two([None, None]).is_empty());
+        assert!(failed_of_two([Some(&refused), Some(&refused)]).is_empty(), "nothing is under way");
+        assert_eq!(failed_of_two([Some(&refused), None]), [0, 1]);
+        assert_eq!(failed_of_two([None, Some(&refused)]), [0, 1]);
+        assert_eq!(failed_of_two([Some(&refused), Some(&lasting)]), [0, 1]);
     }
 }
