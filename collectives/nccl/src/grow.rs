@@ -17,13 +17,13 @@ fn share(parent: &Communicator, id: Option<uid::UniqueId>) -> Result<uid::Unique
     parent.with(|inside| {
         inside.collectives.gpu().bind()?;
         let given = inside.ranks.gather(&[u64::from(id.is_some())])?;
-        let Some(root) = given.iter().position(|&given| given != 0) else {
+        let Some(root) = (0..).zip(&given).find_map(|(rank, &given)| (given != 0).then_some(rank)) else {
             return Err(Failure::argument("no rank has an id: one of them passes that of ncclCommGetUniqueId"));
         };
         let others = (0..parent.size).filter(|&rank| rank != parent.rank);
         match id {
-            Some(id) if root as u32 == parent.rank => inside.ranks.send(&id, others).map(|()| id),
-            _ => inside.ranks.receive(),
+            Some(id) if root == parent.rank => inside.ranks.send(&id, others).map(|()| id),
+            _ => inside.ranks.receive(root),
         }
     })
 }
@@ -64,7 +64,8 @@ nccl! {
             parent.check_failed()?;
             let (before, own) = (parent.size, parent.rank);
             if rank != -1 && rank != own as c_int {
-                return Err(Failure::argument(format!("rank {own} of the communicator keeps its number: pass -1, not {rank}")));
+                let why = format!("rank {own} of the communicator keeps its number: pass -1, not {rank}");
+                return Err(Failure::argument(why));
             }
             if i64::from(size) <= i64::from(before) {
                 return Err(Failure::argument(format!("a communicator of {before} ranks does not grow to {size}")));

@@ -37,9 +37,8 @@ impl Ranks<'_> {
         members: &[u32],
         create: impl FnOnce() -> Result<UniqueId, Failure>,
     ) -> Result<UniqueId, Failure> {
-        let first = members.first().copied();
-        if first.is_some_and(|first| first != self.runtime.my_pe()) {
-            return self.receive();
+        if let Some(&first) = members.first().filter(|&&first| first != self.runtime.my_pe()) {
+            return self.receive(first);
         }
         let id = create()?;
         self.send(&id, members.iter().skip(1).copied())?;
@@ -55,12 +54,14 @@ impl Ranks<'_> {
         Ok(())
     }
 
-    /// Receives the id that another rank puts here.
+    /// Receives the id that rank `from` puts here. Other ranks may be lost.
     ///
     /// # Errors
-    /// The rank is lost, or sends none in time.
-    pub fn receive(&self) -> Result<UniqueId, Failure> {
-        with_timeout(self.runtime.timeout(), || self.board.wait_until(ID_WORDS, Cmp::Ne, 0))?;
+    /// Names the rank if it is lost, or sends none in time.
+    pub fn receive(&self, from: u32) -> Result<UniqueId, Failure> {
+        with_timeout(self.runtime.timeout(), || {
+            self.board.wait_in_from("a wait for the id of a communicator", ID_WORDS, Cmp::Ne, 0, from)
+        })?;
         let words = self.board.to_vec()?;
         self.board.write(ID_WORDS, 0)?;
         let bytes: Vec<u8> = words[..ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -130,8 +131,28 @@ pub mod tests {
             let error = text(ranks[0].ranks().gather(&[1]));
             assert!(error.contains("missing there: PE 1"), "{error}");
             let error = text(ranks[1].ranks().agree(&[0, 1], || Err(Failure::usage("another one creates it"))));
-            assert!(error.contains("PE 1 stopped waiting"), "{error}");
+            assert!(error.contains("missing there: PE 0"), "{error}");
         });
         assert!(begun.elapsed() < JOINING, "each had a limit of its own");
+    }
+
+    #[test]
+    fn a_rank_that_takes_no_part_may_be_gone() {
+        // Longer than a wait for a word that any PE may write goes on.
+        let mut ranks = job(3, 7);
+        drop(ranks.pop());
+        let none = || Err(Failure::usage("another one creates it"));
+        let error = text(ranks[1].ranks().agree(&[0, 1], none));
+        assert!(error.contains("missing there: PE 0"), "{error}");
+        let id = ranks[0].ranks().agree(&[0, 1], || Ok(uid::create(None)?)).unwrap();
+        assert_eq!(ranks[1].ranks().agree(&[0, 1], none).unwrap(), id);
+    }
+
+    #[test]
+    fn a_rank_that_was_to_create_the_id_and_is_gone_is_named() {
+        let mut ranks = job(3, 60);
+        drop(ranks.remove(0));
+        let error = text(ranks[0].ranks().agree(&[0, 1], || Err(Failure::usage("another one creates it"))));
+        assert!(error.contains("PE 0 does not answer"), "{error}");
     }
 }
