@@ -99,7 +99,8 @@ impl Communicator {
         runtime.set_interrupt(move || (waits.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
         let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(BOARD_WORDS))?;
-        let mut collectives = GpuCommunicator::new(&runtime.gpu_device(&gpu)?, nvrtc)?;
+        let device = with_timeout(runtime.timeout(), || runtime.gpu_device(&gpu))?;
+        let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
         collectives.accept_any_memory()?;
         collectives.prepare_memory()?;
         let made = Parts { collectives, board, runtime, ended, place: Some(place) };
