@@ -1,8 +1,8 @@
 //! A communicator: a separate job, whose PEs are the ranks. Data passes through its heap, in the GPU's memory or in
 //! host memory that the GPU can access.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
@@ -17,8 +17,7 @@ use symrail_core::lock;
 use crate::guard::{self, Failure};
 use crate::held::{Held, POLL};
 use crate::ids::{BOARD_WORDS, Ranks};
-use crate::threads::on_each;
-use crate::together::{Place, Together};
+use crate::together::{Leaving, Place, Together};
 use crate::types::CudaStream;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
@@ -28,7 +27,7 @@ const HEAP: usize = 256 << 20;
 const TIMEOUT_S: u64 = 600;
 
 /// The ranks of this process, by the ids of their jobs.
-static RANKS: Together<[u8; UniqueId::LEN], Parts> = Together::new();
+static RANKS: Together<[u8; UniqueId::LEN], Leaving<Parts>> = Together::new();
 
 /// The parts of a communicator.
 struct Parts {
@@ -36,10 +35,8 @@ struct Parts {
     /// Words for the ids of further communicators: see `ids`.
     board: SymSlice<u64>,
     runtime: Runtime,
-    /// See [`Held::ended`].
-    ended: Arc<AtomicU32>,
     /// `None` once the rank leaves.
-    place: Option<Place<[u8; UniqueId::LEN], Parts>>,
+    place: Option<Place<[u8; UniqueId::LEN], Leaving<Parts>>>,
 }
 
 /// This process's rank of a communicator.
@@ -95,15 +92,15 @@ impl Communicator {
         let gpu_bytes = if settings.heap_kind == HeapKind::Device { settings.heap_size as u64 } else { 0 };
         let runtime = Runtime::join(settings, Box::new(bootstrap))?;
         let parts = Held::default();
-        let (ended, waits) = (parts.ended(), parts.ended());
-        runtime.set_interrupt(move || (waits.load(Ordering::Acquire) == 0).then_some(POLL));
+        let ended = parts.ended();
+        runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
         let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(BOARD_WORDS))?;
         let device = with_timeout(runtime.timeout(), || runtime.gpu_device(&gpu))?;
         let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
         collectives.accept_any_memory()?;
         collectives.prepare_memory()?;
-        let made = Parts { collectives, board, runtime, ended, place: Some(place) };
+        let made = Parts { collectives, board, runtime, place: Some(place) };
         let direct = made.collectives.is_direct();
         let waits = made.collectives.abort_handle();
         parts.put(made, move || waits.abort());
@@ -228,7 +225,10 @@ impl Communicator {
         so_far.and(ended).and_then(|()| Ok(all.check()?))?;
         // Peers may have mapped this rank's memory, which stays until they have left, too.
         match parts.place.take().filter(|_| !self.direct) {
-            Some(place) => Parts::leave_together(place.leave(parts)),
+            Some(place) => {
+                let (runtime, ended) = (parts.runtime.clone(), self.parts.ended());
+                place.leave_with_all(Leaving { runtime, ended, keeps: parts })
+            }
             None => Ok(()),
         }
     }
@@ -238,23 +238,6 @@ impl Communicator {
     pub fn abort(&self) -> Result<(), Failure> {
         self.parts.let_waits_end();
         self.parts.finish(|parts| Ok(parts.collectives.wait()?)).unwrap_or(Ok(()))
-    }
-}
-
-impl Parts {
-    /// Waits for all ranks of a job, for each of these, and drops them.
-    fn leave_together(all: Vec<Parts>) -> Result<(), Failure> {
-        let waits: Vec<_> = all.iter().map(|parts| Arc::clone(&parts.ended)).collect();
-        on_each(all, |parts| {
-            let left = with_timeout(parts.runtime.timeout(), || parts.runtime.barrier_all());
-            if left.is_err() {
-                // Those that wait for this one need not wait any longer.
-                for wait in &waits {
-                    wait.fetch_add(1, Ordering::AcqRel);
-                }
-            }
-            Ok(left?)
-        })
     }
 }
 
