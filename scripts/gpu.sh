@@ -28,6 +28,7 @@ build() {
     strip -o "$bin/$(basename "$each")" "$built/$each" || exit 1
   done
   cc -O2 -o "$bin/beside_nccl" "$root/collectives/nccl/bench/beside_nccl.c" -ldl || exit 1
+  cc -O2 -o "$bin/one_thread" "$root/collectives/nccl/tests/gpu/one_thread.c" -ldl || exit 1
   rm -rf "$bin/python"
   mkdir -p "$bin/python"
   cp -r "$root/python/symrail" "$bin/python/" || exit 1
@@ -141,7 +142,10 @@ collectives() {
   work=$(mktemp -d)
   LIMIT=300 case_of "collectives, tuned" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm "$bin/symrail" tune -n $pes --device cuda --out "$work/table.json"
   rm -rf "$work"
-  # In place of NCCL under torch.distributed.
+  # In place of NCCL, with all ranks in one thread; and under torch.distributed.
+  case_of "ranks of one thread" SYMRAIL_TIMEOUT_S=30 "$bin/one_thread" "$bin/libsymrail_nccl.so"
+  case_of "ranks of one thread, pinned heap, proxy" SYMRAIL_TIMEOUT_S=30 SYMRAIL_HEAP_KIND=pinned SYMRAIL_DISABLE_P2P=1 \
+    "$bin/one_thread" "$bin/libsymrail_nccl.so"
   python3 -c 'import torch' 2>/dev/null || { echo "SKIPPED: no PyTorch"; return; }
   LIMIT=600 case_of "torch.distributed on libsymrail_nccl.so" \
     python3 "$root/collectives/nccl/tests/gpu/torch_distributed.py" "$bin/libsymrail_nccl.so"

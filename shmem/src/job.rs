@@ -47,4 +47,11 @@ impl Job {
     pub fn everybody(&self) -> Group {
         Group::world(self.me, self.n_pes)
     }
+
+    /// This PE and another one, or this PE alone if it is that one.
+    pub fn with_other(&self, other: Pe) -> Result<Group> {
+        let (stride, size) = (i64::from(self.me) - i64::from(other), if other == self.me { 1 } else { 2 });
+        let no_such_pe = || symrail_transport::Error::NoSuchPe { pe: other.into(), last: self.n_pes - 1 };
+        Ok(Group::new(other.into(), stride, size, self.me, self.n_pes).ok_or_else(no_such_pe)?)
+    }
 }

@@ -155,6 +155,16 @@ fn a_wait_ends_when_the_callers_time_is_up() {
 }
 
 #[test]
+fn a_wait_for_a_pe_names_it() {
+    let rt = alone();
+    let word = rt.alloc_slice::<u64>(1).unwrap();
+    word.write(0, 7).unwrap();
+    assert_eq!(word.wait_in_from("a wait", 0, Cmp::Ge, 7, 0).unwrap(), 7);
+    let error = word.wait_in_from("a wait", 0, Cmp::Ge, 7, 1).unwrap_err().to_string();
+    assert!(error.contains("PE 1"), "{error}");
+}
+
+#[test]
 fn a_wait_for_a_word_that_is_not_there_is_refused() {
     let rt = alone_with(256 << 20);
     let behind = rt.malloc(64).unwrap().wrapping_add(200 << 20).cast::<u64>();

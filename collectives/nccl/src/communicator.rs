@@ -1,21 +1,23 @@
 //! A communicator: a separate job, whose PEs are the ranks. Data passes through its heap, in the GPU's memory or in
 //! host memory that the GPU can access.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
 use symrail::gpu::heap_kind::{self, HeapKind};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Event, Gpu, Stream};
-use symrail::{Runtime, Settings, SymSlice};
+use symrail::kernels::cuda::{Event, Stream};
+use symrail::{Runtime, Settings, SymSlice, with_timeout};
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::{DataType, Factor, Transfer};
 use symrail_core::lock;
 
 use crate::guard::{self, Failure};
 use crate::held::{Held, POLL};
+use crate::ids::{BOARD_WORDS, Ranks};
+use crate::together::{Leaving, Place, Together};
 use crate::types::CudaStream;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
@@ -24,17 +26,17 @@ const HEAP: usize = 256 << 20;
 /// longer for one another than PEs of one job usually do.
 const TIMEOUT_S: u64 = 600;
 
-/// Words of an id of a job.
-pub const ID_WORDS: usize = UniqueId::LEN / 8;
-/// Words of the board: an id, and a word that marks its arrival.
-const BOARD_WORDS: usize = ID_WORDS + 1;
+/// The ranks of this process, by the ids of their jobs.
+static RANKS: Together<[u8; UniqueId::LEN], Leaving<Parts>> = Together::new();
 
 /// The parts of a communicator.
 struct Parts {
     collectives: GpuCommunicator,
-    /// Words for the ids of further communicators: see `split`.
+    /// Words for the ids of further communicators: see `ids`.
     board: SymSlice<u64>,
     runtime: Runtime,
+    /// `None` once the rank leaves.
+    place: Option<Place<[u8; UniqueId::LEN], Leaving<Parts>>>,
 }
 
 /// This process's rank of a communicator.
@@ -67,8 +69,7 @@ pub enum State {
 /// The parts that calls use.
 pub struct Inside<'a> {
     pub collectives: &'a mut GpuCommunicator,
-    pub board: &'a SymSlice<u64>,
-    pub runtime: &'a Runtime,
+    pub ranks: Ranks<'a>,
 }
 
 impl Communicator {
@@ -81,6 +82,7 @@ impl Communicator {
         if !Settings::is_set("SYMRAIL_TIMEOUT_S") {
             settings.timeout_s = TIMEOUT_S;
         }
+        let place = RANKS.enter(id.to_bytes());
         let nvrtc = Nvrtc::find().map_err(symrail_collectives::Error::from)?;
         let mut bootstrap = uid::open_within(id, rank, size, Duration::from_secs(settings.timeout_s))?;
         let kind = heap_kind::agree(&settings, &mut bootstrap)?;
@@ -93,7 +95,12 @@ impl Communicator {
         let ended = parts.ended();
         runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
-        let made = Self::parts(runtime, &gpu, nvrtc)?;
+        let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(BOARD_WORDS))?;
+        let device = with_timeout(runtime.timeout(), || runtime.gpu_device(&gpu))?;
+        let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
+        collectives.accept_any_memory()?;
+        collectives.prepare_memory()?;
+        let made = Parts { collectives, board, runtime, place: Some(place) };
         let direct = made.collectives.is_direct();
         let waits = made.collectives.abort_handle();
         parts.put(made, move || waits.abort());
@@ -110,19 +117,11 @@ impl Communicator {
         })
     }
 
-    fn parts(runtime: Runtime, gpu: &Arc<Gpu>, nvrtc: Nvrtc) -> Result<Parts, Failure> {
-        let board = runtime.alloc_slice::<u64>(BOARD_WORDS)?;
-        let mut collectives = GpuCommunicator::new(&runtime.gpu_device(gpu)?, nvrtc)?;
-        collectives.accept_any_memory()?;
-        collectives.prepare_memory()?;
-        Ok(Parts { collectives, board, runtime })
-    }
-
     /// Calls `body` with the parts, unless they are gone.
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let done = self.parts.with(|parts| {
-            let Parts { collectives, board, runtime } = parts;
-            body(Inside { collectives, board, runtime })
+            let Parts { collectives, board, runtime, .. } = parts;
+            body(Inside { collectives, ranks: Ranks { runtime, board } })
         });
         let done = done.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")));
         if let Some(failure) = done.as_ref().err().filter(|failure| failure.lasts()) {
@@ -207,12 +206,13 @@ impl Communicator {
     }
 
     /// Waits until all launches have ended, and leaves. If proxies carry data it is collective: no rank leaves while
-    /// another rank's proxy may write to it. After a failure it waits for no other rank.
+    /// another rank's proxy may write to it. The last rank of this process waits for the others then, for all ranks of
+    /// this process. After a failure it waits for no other rank.
     pub fn finalize(&self) -> Result<(), Failure> {
-        self.parts.finish(|parts| self.leave(&parts)).unwrap_or(Ok(()))
+        self.parts.finish(|parts| self.leave(parts)).unwrap_or(Ok(()))
     }
 
-    fn leave(&self, parts: &Parts) -> Result<(), Failure> {
+    fn leave(&self, mut parts: Parts) -> Result<(), Failure> {
         let all = &parts.collectives;
         if self.state() == State::Revoked {
             return Ok(all.wait()?);
@@ -224,10 +224,13 @@ impl Communicator {
         let ended = all.wait().map_err(Failure::from);
         so_far.and(ended).and_then(|()| Ok(all.check()?))?;
         // Peers may have mapped this rank's memory, which stays until they have left, too.
-        if !all.is_direct() {
-            parts.runtime.barrier_all()?;
+        match parts.place.take().filter(|_| !self.direct) {
+            Some(place) => {
+                let (runtime, ended) = (parts.runtime.clone(), self.parts.ended());
+                place.leave_with_all(Leaving { runtime, ended, keeps: parts })
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Ends all waits of this rank, including those of a call or of `finalize` in another thread, and leaves without

@@ -1,11 +1,13 @@
 //! Calls between `ncclGroupStart` and `ncclGroupEnd`: they begin at the end, first the new communicators, then the
-//! others, all sends and receives of a communicator at once, whatever streams they are on. A refused call keeps the whole group from beginning. If a later call cannot
-//! begin, ranks would wait for the rest: so all communicators of the group fail.
+//! others, all sends and receives of a communicator at once, whatever streams they are on. A refused call keeps the
+//! whole group from beginning. If a later call cannot begin, ranks would wait for the rest: so all communicators of the
+//! group fail.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use symrail_collectives::Transfer;
 use symrail_collectives::gpu::Memory;
@@ -17,7 +19,8 @@ use crate::export::nccl;
 use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::rank::Joining;
-use crate::types::CudaStream;
+use crate::threads::on_each;
+use crate::types::{CudaStream, Handle};
 
 /// The work of a call.
 pub enum Work {
@@ -84,8 +87,9 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
     kept.map_or(Ok(()), |call| begin(&call.communicator, call.stream, call.work))
 }
 
-/// Makes a communicator, or keeps it for the end of the group.
-pub fn join(joining: Joining) -> Result<(), Failure> {
+/// Makes a communicator, or keeps it for the end of the group. Returns its handle.
+pub fn join(joining: Joining) -> Result<Handle, Failure> {
+    let handle = joining.handle();
     let now = GROUP.with_borrow_mut(|group| match group.depth {
         0 => Some(joining),
         _ => {
@@ -93,7 +97,8 @@ pub fn join(joining: Joining) -> Result<(), Failure> {
             None
         }
     });
-    now.map_or(Ok(()), Joining::finish)
+    now.map_or(Ok(()), Joining::finish)?;
+    Ok(handle)
 }
 
 impl<C> Group<C> {
@@ -101,15 +106,16 @@ impl<C> Group<C> {
         Group { depth, joining: Vec::new(), waiting: Vec::new(), refused: None }
     }
 
-    /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Collectives come
-    /// before, since ranks may make a group's calls in different orders.
+    /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Its
+    /// collectives come before, since ranks may make a group's calls in different orders. Calls of different communicators keep
+    /// their order: other ranks may make them without a group.
     fn add(&mut self, new: Waiting<C>) {
+        let same = |old: &Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
         let Work::Transfers(_, more) = &new.work else {
-            let transfers = self.waiting.iter().position(|old| matches!(old.work, Work::Transfers(..)));
+            let transfers = self.waiting.iter().position(|old| same(old) && matches!(old.work, Work::Transfers(..)));
             return self.waiting.insert(transfers.unwrap_or(self.waiting.len()), new);
         };
-        let same = |old: &&mut Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
-        let call = self.waiting.iter_mut().filter(same).find_map(|old| match &mut old.work {
+        let call = self.waiting.iter_mut().filter(|old| same(old)).find_map(|old| match &mut old.work {
             Work::Transfers(streams, transfers) => Some((old.stream, streams, transfers)),
             Work::Collective(_) => None,
         });
@@ -143,6 +149,28 @@ fn begin_all<C>(
         }
     }
     Ok(())
+}
+
+/// As [`begin_all`], for the calls of each GPU on a thread of its own.
+fn begin_on_all_gpus<C>(
+    of_gpus: Vec<Vec<Waiting<C>>>,
+    begin: impl Fn(&C, CudaStream, Work) -> Result<(), Failure> + Sync,
+    fail: impl Fn(&C, &Failure) + Sync,
+) -> Result<(), Failure> {
+    let all: Vec<_> = of_gpus.iter().flatten().map(|call| Arc::clone(&call.communicator)).collect();
+    let begun = AtomicBool::new(false);
+    let begin_one = |communicator: &C, stream, work| {
+        let ended = begin(communicator, stream, work);
+        if ended.as_ref().err().is_none_or(Failure::lasts) {
+            begun.store(true, Ordering::Release);
+        }
+        ended
+    };
+    on_all_gpus(of_gpus, |calls| begin_all(calls, begin_one, &fail)).inspect_err(|why| {
+        if begun.load(Ordering::Acquire) {
+            all.iter().for_each(|one| fail(one, why));
+        }
+    })
 }
 
 fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<(), Failure> {
@@ -202,7 +230,8 @@ fn by_gpu<T>(work: Vec<T>, gpu: impl Fn(&T) -> Option<i32>) -> Vec<Vec<T>> {
 /// Work of one GPU for a thread of its own.
 struct OfGpu<T>(Vec<T>);
 
-// SAFETY: handles and addresses of the program's streams and memory, which the driver accepts on any thread.
+// SAFETY: ranks that join, or calls: handles and addresses of the program's communicators, streams and memory, which
+// registry and driver accept on any thread.
 unsafe impl<T> Send for OfGpu<T> {}
 
 impl<T> OfGpu<T> {
@@ -213,23 +242,8 @@ impl<T> OfGpu<T> {
 
 /// Calls `body` with the work of each GPU, on a thread for each if there are several: ranks of one process wait for one
 /// another when they join, and in calls that are not prepared. Returns the first failure.
-fn on_all_gpus<T: 'static>(
-    of_gpus: Vec<Vec<T>>,
-    body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync,
-) -> Result<(), Failure> {
-    if of_gpus.len() < 2 {
-        return of_gpus.into_iter().try_for_each(body);
-    }
-    let panicked = || Failure::usage("a thread of the group has panicked");
-    std::thread::scope(|scope| {
-        let start = |work: Vec<T>| {
-            let (work, body) = (OfGpu(work), &body);
-            scope.spawn(move || body(work.work()))
-        };
-        let threads: Vec<_> = of_gpus.into_iter().map(start).collect();
-        let ended = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())));
-        ended.collect::<Vec<_>>().into_iter().collect()
-    })
+fn on_all_gpus<T>(of_gpus: Vec<Vec<T>>, body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
+    on_each(of_gpus.into_iter().map(OfGpu).collect(), |of_gpu| body(of_gpu.work()))
 }
 
 /// Merges the lists of GPUs: the first of each, the second of each, and so on. A GPU that accepts no more launches until
@@ -248,14 +262,11 @@ fn finish((joining, waiting): Calls) -> Result<(), Failure> {
         return begin_all(waiting, begin, Communicator::fail);
     }
     let launches_only = waiting.iter().all(Waiting::is_prepared);
-    let all: Vec<_> = waiting.iter().map(|call| Arc::clone(&call.communicator)).collect();
     let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
     if launches_only {
         return begin_all(in_turns(of_gpus), begin, Communicator::fail);
     }
-    let begun = on_all_gpus(of_gpus, |calls| begin_all(calls, begin, Communicator::fail));
-    // Calls of other GPUs have begun.
-    begun.inspect_err(|why| all.iter().for_each(|one| one.fail(why)))
+    begin_on_all_gpus(of_gpus, begin, Communicator::fail)
 }
 
 /// Calls `body` in a group of its own, which ends with it.
@@ -302,8 +313,15 @@ nccl! {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Mutex;
+
+    use symrail::bootstrap::uid;
+    use symrail_core::lock;
+
     use super::*;
+    use crate::ids::tests::job;
 
     fn stream(number: usize) -> CudaStream {
         std::ptr::without_provenance_mut(number)
@@ -337,6 +355,42 @@ mod tests {
             .collect();
         let expected = [(stream(8), vec![], 0), (stream(7), vec![stream(8)], 4), (stream(8), vec![], 1)];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn calls_of_different_communicators_keep_their_order() {
+        let memory = Memory { at: 0, len: 8 };
+        let send = || Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]);
+        let broadcast = || Work::Collective(Collective::Broadcast(memory, memory, 0));
+        let (one, other) = (Arc::new(1), Arc::new(2));
+        let mut group = Group::new(1);
+        for (communicator, work) in [(&one, send()), (&other, broadcast()), (&other, send()), (&one, broadcast())] {
+            group.add(Waiting { communicator: Arc::clone(communicator), stream: stream(7), work });
+        }
+        let order = group.waiting.iter().map(|call| (*call.communicator, matches!(call.work, Work::Collective(_))));
+        assert_eq!(order.collect::<Vec<_>>(), [(1, true), (1, false), (2, true), (2, false)]);
+    }
+
+    #[test]
+    fn ranks_of_a_thread_wait_for_one_another_at_the_end_of_their_group() {
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let ended = all(|| {
+            for (gpu, rank) in (0..).zip(job(2, 30)) {
+                let made = Arc::clone(&made);
+                join(Joining::new(Some(gpu), move || {
+                    let of_all = rank.ranks().gather(&[gpu as u64])?;
+                    let id = rank.ranks().agree(&[1, 0], || Ok(uid::create(None)?))?;
+                    lock(&made).push((of_all, id));
+                    Ok(None)
+                }))?;
+            }
+            assert!(lock(&made).is_empty(), "the group has not ended");
+            Ok(())
+        });
+        ended.unwrap();
+        let made = lock(&made);
+        assert_eq!((made.len(), &made[0].0), (2, &vec![0, 1]));
+        assert!(made[0] == made[1]);
     }
 
     #[test]
@@ -374,5 +428,32 @@ mod tests {
         assert_eq!(begun(0, &lasting), (vec![1], vec![1, 2]));
         assert_eq!(begun(1, &refused), (vec![1, 2], vec![1, 2]));
         assert_eq!(begun(2, &refused), (vec![1, 2, 1], vec![1, 2]));
+    }
+
+    /// Calls of two GPUs, with a communicator each, that end with these failures. Returns the communicators that have
+    /// failed.
+    fn failed_of_two(failures: [Option<&Failure>; 2]) -> Vec<usize> {
+        let call = |gpu| {
+            let work = Work::Transfers(Vec::new(), Vec::new());
+            vec![Waiting { communicator: Arc::new(gpu), stream: stream(7), work }]
+        };
+        let failed = Mutex::new(Vec::new());
+        let begin = |&gpu: &usize, _, _| failures[gpu].map_or(Ok(()), |failure| Err(failure.clone()));
+        let ended = begin_on_all_gpus(vec![call(0), call(1)], begin, |&gpu, _| lock(&failed).push(gpu));
+        assert_eq!(ended.is_err(), failures.iter().any(Option::is_some));
+        let mut failed = failed.into_inner().unwrap();
+        failed.sort_unstable();
+        failed.dedup();
+        failed
+    }
+
+    #[test]
+    fn communicators_of_several_gpus_fail_only_if_a_call_has_begun() {
+        let (refused, lasting) = (Failure::argument("refused"), Failure::from(symrail::Error::Finalized { pe: 0 }));
+        assert!(failed_of_two([None, None]).is_empty());
+        assert!(failed_of_two([Some(&refused), Some(&refused)]).is_empty(), "nothing is under way");
+        assert_eq!(failed_of_two([Some(&refused), None]), [0, 1]);
+        assert_eq!(failed_of_two([None, Some(&refused)]), [0, 1]);
+        assert_eq!(failed_of_two([Some(&refused), Some(&lasting)]), [0, 1]);
     }
 }

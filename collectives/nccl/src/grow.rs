@@ -8,22 +8,22 @@ use crate::communicator::Communicator;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::joining::{self, interface};
-use crate::split::{receive, send};
+use crate::rank::Joining;
 use crate::types::{Handle, UniqueId};
 use crate::{config, group, registry};
 
-/// Gives all ranks the id of the first rank that has one. Collective over the communicator.
+/// Gives all ranks the id of the first rank that has one. Collective.
 fn share(parent: &Communicator, id: Option<uid::UniqueId>) -> Result<uid::UniqueId, Failure> {
     parent.with(|inside| {
         inside.collectives.gpu().bind()?;
-        let given = inside.runtime.team_world()?.gather(&[u64::from(id.is_some())])?;
-        let Some(root) = given.iter().position(|&given| given != 0) else {
+        let given = inside.ranks.gather(&[u64::from(id.is_some())])?;
+        let Some(root) = (0..).zip(&given).find_map(|(rank, &given)| (given != 0).then_some(rank)) else {
             return Err(Failure::argument("no rank has an id: one of them passes that of ncclCommGetUniqueId"));
         };
         let others = (0..parent.size).filter(|&rank| rank != parent.rank);
         match id {
-            Some(id) if root as u32 == parent.rank => send(&inside, &id, others).map(|()| id),
-            _ => receive(&inside),
+            Some(id) if root == parent.rank => inside.ranks.send(&id, others).map(|()| id),
+            _ => inside.ranks.receive(root),
         }
     })
 }
@@ -54,22 +54,28 @@ nccl! {
             let id = id.ok_or_else(|| Failure::argument("a rank that joins needs the id of ncclCommGetUniqueId"))?;
             return group::call(|| joining::join(new, size, id, rank, config));
         }
-        // SAFETY: as above.
-        let new = unsafe { given("newcomm", new) }?;
-        *new = std::ptr::null_mut();
-        // SAFETY: as above.
-        unsafe { config::of_communicator(config) }?;
-        let parent = registry::find(comm)?;
-        parent.check_failed()?;
-        let (before, own) = (parent.size, parent.rank);
-        if rank != -1 && rank != own as c_int {
-            return Err(Failure::argument(format!("rank {own} of the communicator keeps its number: pass -1, not {rank}")));
-        }
-        if i64::from(size) <= i64::from(before) {
-            return Err(Failure::argument(format!("a communicator of {before} ranks does not grow to {size}")));
-        }
-        let id = share(&parent, id.map(UniqueId::job).transpose()?)?;
-        *new = registry::add(Communicator::join(id, own, size as u32)?);
-        Ok(())
+        group::call(|| {
+            // SAFETY: as above.
+            let new = unsafe { given("newcomm", new) }?;
+            *new = std::ptr::null_mut();
+            // SAFETY: as above.
+            unsafe { config::of_communicator(config) }?;
+            let parent = registry::find(comm)?;
+            parent.check_failed()?;
+            let (before, own) = (parent.size, parent.rank);
+            if rank != -1 && rank != own as c_int {
+                let why = format!("rank {own} of the communicator keeps its number: pass -1, not {rank}");
+                return Err(Failure::argument(why));
+            }
+            if i64::from(size) <= i64::from(before) {
+                return Err(Failure::argument(format!("a communicator of {before} ranks does not grow to {size}")));
+            }
+            let id = id.map(UniqueId::job).transpose()?;
+            *new = group::join(Joining::new(Some(parent.gpu), move || {
+                let id = share(&parent, id)?;
+                Communicator::join(id, own, size as u32).map(Some)
+            }))?;
+            Ok(())
+        })
     }
 }

@@ -33,10 +33,7 @@ pub fn join(new: *mut Handle, size: c_int, id: &UniqueId, rank: c_int, config: *
     }
     // SAFETY: as above.
     unsafe { config::of_communicator(config) }?;
-    let joining = Joining::new(id.job()?, rank as u32, size as u32)?;
-    let handle = joining.handle();
-    group::join(joining)?;
-    *new = handle;
+    *new = group::join(Joining::by_id(id.job()?, rank as u32, size as u32)?)?;
     Ok(())
 }
 

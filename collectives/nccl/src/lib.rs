@@ -8,11 +8,14 @@
 //! | `guard` | converts errors to results, and stops panics |
 //! | `texts` | the texts of result codes and of failures |
 //! | `communicator` | a communicator: a separate job, whose PEs are the ranks |
+//! | `together` | the ranks of a job in this process, which leave together |
 //! | `held` | a value that calls use one after the other, until an abort or the end takes it |
 //! | `registry` | handles, and their communicators |
 //! | `group` | calls between `ncclGroupStart` and `ncclGroupEnd` |
 //! | `joining` | creating communicators |
 //! | `rank` | a rank that joins, at once or at the end of a group |
+//! | `ids` | ids of further communicators, which ranks pass to one another |
+//! | `threads` | work of which each part waits for the others |
 //! | `ending` | finalizing, destroying, aborting, revoking and suspending communicators |
 //! | `config` | configurations of communicators and of calls |
 //! | `questions` | what the library and a communicator say of themselves |
@@ -36,6 +39,7 @@ mod group;
 mod grow;
 mod guard;
 mod held;
+mod ids;
 mod joining;
 mod library;
 mod loaded;
@@ -47,5 +51,7 @@ mod rank;
 mod registry;
 mod split;
 mod texts;
+mod threads;
+mod together;
 mod types;
 mod windows;

@@ -13,34 +13,37 @@ use crate::guard::Failure;
 use crate::types::Handle;
 use crate::{loaded, registry};
 
-type IdAndDevice = ([u8; uid::UniqueId::LEN], Option<i32>);
+/// Makes a communicator, or nothing for a rank that only takes part. Waits for other ranks.
+type Make = Box<dyn FnOnce() -> Result<Option<Communicator>, Failure> + Send>;
 
-/// The ids of which a rank of this process is joining, its GPU, and that rank.
-static CLAIMED: Mutex<BTreeMap<IdAndDevice, u32>> = Mutex::new(BTreeMap::new());
-
-/// A rank that joins. While it exists, no other rank of the same id joins in this process with the same GPU, whose calls
-/// would wait for this one's for ever.
+/// A rank that joins.
 pub struct Joining {
     handle: Handle,
-    id: uid::UniqueId,
-    rank: u32,
-    size: u32,
-    /// The GPU that was current.
     gpu: Option<i32>,
+    make: Make,
 }
 
 impl Joining {
-    pub fn new(id: uid::UniqueId, rank: u32, size: u32) -> Result<Joining, Failure> {
+    /// A rank with this GPU, which joins by `make`.
+    pub fn new(
+        gpu: Option<i32>,
+        make: impl FnOnce() -> Result<Option<Communicator>, Failure> + Send + 'static,
+    ) -> Joining {
+        Joining { handle: registry::reserve(), gpu, make: Box::new(make) }
+    }
+
+    /// A rank with the current GPU, which joins by an id.
+    pub fn by_id(id: uid::UniqueId, rank: u32, size: u32) -> Result<Joining, Failure> {
         let gpu = Gpu::current();
-        match lock(&CLAIMED).entry((id.to_bytes(), gpu)) {
-            Entry::Occupied(first) => {
-                let remedy = "make another GPU current for each rank of a process";
-                let why = format!("rank {rank} of an id of which rank {} is in this process, too", first.get());
-                return Err(Failure::usage(format!("{why}, with the same GPU: {remedy}")));
-            }
-            Entry::Vacant(free) => free.insert(rank),
-        };
-        Ok(Joining { handle: registry::reserve(), id, rank, size, gpu })
+        let claim = Claim::new(id, rank, gpu)?;
+        Ok(Joining::new(gpu, move || {
+            // It stays current until the communicator has it.
+            let _gpu = gpu.map(Gpu::open).transpose()?;
+            loaded::note_once();
+            let made = Communicator::join(id, rank, size).map(Some);
+            drop(claim);
+            made
+        }))
     }
 
     /// The communicator's handle, which it has once it is made.
@@ -48,24 +51,49 @@ impl Joining {
         self.handle
     }
 
-    /// The GPU that was current when it was named.
+    /// The GPU that the communicator will have.
     pub fn gpu(&self) -> Option<i32> {
         self.gpu
     }
 
     /// Joins; the handle is then the communicator's. Collective.
     pub fn finish(self) -> Result<(), Failure> {
-        // It stays current until the communicator has it.
-        let _gpu = self.gpu.map(Gpu::open).transpose()?;
-        loaded::note_once();
-        registry::put(self.handle, Communicator::join(self.id, self.rank, self.size)?);
+        if let Some(made) = (self.make)()? {
+            registry::put(self.handle, made);
+        }
         Ok(())
     }
 }
 
-impl Drop for Joining {
+type IdAndDevice = ([u8; uid::UniqueId::LEN], Option<i32>);
+
+/// The ids of which a rank of this process is joining, its GPU, and that rank.
+static CLAIMED: Mutex<BTreeMap<IdAndDevice, u32>> = Mutex::new(BTreeMap::new());
+
+/// While it exists, no other rank of the same id joins in this process with the same GPU, whose calls would wait for
+/// this one's for ever.
+struct Claim(IdAndDevice);
+
+impl Claim {
+    fn new(id: uid::UniqueId, rank: u32, gpu: Option<i32>) -> Result<Claim, Failure> {
+        let key = (id.to_bytes(), gpu);
+        match lock(&CLAIMED).entry(key) {
+            Entry::Occupied(first) => {
+                let remedy = "make another GPU current for each rank of a process";
+                let why = format!("rank {rank} of an id of which rank {} is in this process, too", first.get());
+                Err(Failure::usage(format!("{why}, with the same GPU: {remedy}")))
+            }
+            Entry::Vacant(free) => {
+                free.insert(rank);
+                Ok(Claim(key))
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
     fn drop(&mut self) {
-        lock(&CLAIMED).remove(&(self.id.to_bytes(), self.gpu));
+        lock(&CLAIMED).remove(&self.0);
     }
 }
 
@@ -80,12 +108,12 @@ mod tests {
     fn a_second_rank_of_an_id_is_refused_while_the_first_one_joins() {
         let id = || uid::create(None).unwrap();
         let (one, other) = (id(), id());
-        let first = Joining::new(one, 0, 2).unwrap();
-        let refused = Joining::new(one, 1, 2).map(drop).unwrap_err();
+        let first = Joining::by_id(one, 0, 2).unwrap();
+        let refused = Joining::by_id(one, 1, 2).map(drop).unwrap_err();
         let text = <(c_int, String)>::from(refused).1;
         assert!(text.contains("rank 1 of an id of which rank 0 is in this process"), "{text}");
-        let _third = Joining::new(other, 1, 2).unwrap();
+        let _third = Joining::by_id(other, 1, 2).unwrap();
         drop(first);
-        Joining::new(one, 1, 2).map(drop).unwrap();
+        Joining::by_id(one, 1, 2).map(drop).unwrap();
     }
 }

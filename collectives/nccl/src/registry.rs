@@ -20,11 +20,6 @@ pub fn put(handle: Handle, communicator: Communicator) {
     COMMUNICATORS.put(handle.addr(), communicator);
 }
 
-/// A handle for a communicator.
-pub fn add(communicator: Communicator) -> Handle {
-    std::ptr::without_provenance_mut(COMMUNICATORS.add(communicator))
-}
-
 /// The communicator of a handle.
 pub fn find(handle: Handle) -> Result<Arc<Communicator>, Failure> {
     COMMUNICATORS.find(handle.addr()).ok_or_else(|| unknown(handle))

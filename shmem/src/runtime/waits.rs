@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use symrail_transport::Pe;
+
 use super::Runtime;
 use crate::error::Result;
 use crate::interrupt::InterruptPoll;
@@ -77,9 +79,46 @@ impl Runtime {
     /// # Errors
     /// As for [`Runtime::wait_until`].
     pub unsafe fn wait_in<T: WaitWord>(&self, what: &'static str, word: *const T, cmp: Cmp, value: T) -> Result<T> {
+        // SAFETY: the caller's promise.
+        unsafe { self.wait_among(what, self.anybody(), word, cmp, value) }
+    }
+
+    /// As [`Runtime::wait_in`], for a word that PE `from` alone writes: the wait ends if that PE is lost, goes on if
+    /// another one is, and names that PE if it is interrupted.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until`].
+    ///
+    /// # Errors
+    /// As for [`Runtime::wait_until`]; [`symrail_transport::Error::NoSuchPe`].
+    pub unsafe fn wait_in_from<T: WaitWord>(
+        &self,
+        what: &'static str,
+        word: *const T,
+        cmp: Cmp,
+        value: T,
+        from: Pe,
+    ) -> Result<T> {
+        let among = Among::All(self.comm().job.with_other(from)?);
+        // SAFETY: the caller's promise.
+        unsafe { self.wait_among(what, among, word, cmp, value) }
+    }
+
+    /// As [`Runtime::wait_in`]: `among` holds the PEs that may write the word.
+    ///
+    /// # Safety
+    /// As for [`Runtime::wait_until`].
+    unsafe fn wait_among<T: WaitWord>(
+        &self,
+        what: &'static str,
+        among: Among,
+        word: *const T,
+        cmp: Cmp,
+        value: T,
+    ) -> Result<T> {
         let ops = self.operations();
         self.must_hold(what, word.cast(), size_of::<T>())?;
-        ops.wait_for(what, self.anybody(), || {
+        ops.wait_for(what, among, || {
             // SAFETY: the caller's promise.
             let now = unsafe { ops.test_once(word) }?;
             cmp.holds(now, value).then_some(now)

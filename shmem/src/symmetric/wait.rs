@@ -3,6 +3,8 @@
 //! Data that a peer put before it changed an element is visible once this PE observes the change. Sets of elements are
 //! `count` elements from `start` on; elements whose `status` is not 0 are left out.
 
+use symrail_transport::Pe;
+
 use super::{SymView, Symmetric};
 use crate::error::Result;
 use crate::wait::{Cmp, WaitWord};
@@ -47,6 +49,17 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
         let word = self.own(index, 1)?;
         // SAFETY: the word is in this PE's committed heap and aligned.
         unsafe { self.runtime().wait_until(word, cmp, value) }
+    }
+
+    /// As [`SymView::wait_until`], inside another call, for an element that PE `from` alone writes: see
+    /// [`Runtime::wait_in_from`](crate::Runtime::wait_in_from).
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), and as there.
+    pub fn wait_in_from(&self, what: &'static str, index: usize, cmp: Cmp, value: T, from: Pe) -> Result<T> {
+        let word = self.own(index, 1)?;
+        // SAFETY: the word is in this PE's committed heap and aligned.
+        unsafe { self.runtime().wait_in_from(what, word, cmp, value, from) }
     }
 
     /// Whether this PE's element compares as asked now. Makes progress if not.

@@ -1,0 +1,158 @@
+//! Ids of further communicators, which ranks of a communicator pass to one another. Each wait ends within
+//! `SYMRAIL_TIMEOUT_S`.
+
+use symrail::bootstrap::uid::UniqueId;
+use symrail::{Cmp, Runtime, SignalOp, SymSlice, with_timeout};
+
+use crate::guard::Failure;
+
+/// Words of an id of a job.
+const ID_WORDS: usize = UniqueId::LEN / 8;
+/// Words of the board: an id, and a word that marks its arrival.
+pub const BOARD_WORDS: usize = ID_WORDS + 1;
+
+/// All ranks of a communicator, from the view of one of them.
+#[derive(Clone, Copy)]
+pub struct Ranks<'a> {
+    pub runtime: &'a Runtime,
+    /// [`BOARD_WORDS`] words, all 0 unless an id is there.
+    pub board: &'a SymSlice<u64>,
+}
+
+impl Ranks<'_> {
+    /// The words of all ranks, in their order. Collective.
+    ///
+    /// # Errors
+    /// Names the ranks that have not come in time, or one that is lost.
+    pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>, Failure> {
+        Ok(with_timeout(self.runtime.timeout(), || self.runtime.team_world()?.gather(own))?)
+    }
+
+    /// An id that the first of these ranks creates for all of them. Collective among them.
+    ///
+    /// # Errors
+    /// As for [`Ranks::receive`], and those of `create`.
+    pub fn agree(
+        &self,
+        members: &[u32],
+        create: impl FnOnce() -> Result<UniqueId, Failure>,
+    ) -> Result<UniqueId, Failure> {
+        if let Some(&first) = members.first().filter(|&&first| first != self.runtime.my_pe()) {
+            return self.receive(first);
+        }
+        let id = create()?;
+        self.send(&id, members.iter().skip(1).copied())?;
+        Ok(id)
+    }
+
+    /// Sends an id to ranks, which receive it.
+    pub fn send(&self, id: &UniqueId, to: impl Iterator<Item = u32>) -> Result<(), Failure> {
+        let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
+        for rank in to {
+            self.board.put_signal(0, &words, (self.board, ID_WORDS), 1, SignalOp::Set, rank)?;
+        }
+        Ok(())
+    }
+
+    /// Receives the id that rank `from` puts here. Other ranks may be lost.
+    ///
+    /// # Errors
+    /// Names the rank if it is lost, or sends none in time.
+    pub fn receive(&self, from: u32) -> Result<UniqueId, Failure> {
+        with_timeout(self.runtime.timeout(), || {
+            self.board.wait_in_from("a wait for the id of a communicator", ID_WORDS, Cmp::Ne, 0, from)
+        })?;
+        let words = self.board.to_vec()?;
+        self.board.write(ID_WORDS, 0)?;
+        let bytes: Vec<u8> = words[..ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
+        Ok(UniqueId::from_bytes(&bytes)?)
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+pub mod tests {
+    use std::ffi::c_int;
+    use std::time::{Duration, Instant};
+
+    use symrail::Settings;
+    use symrail::bootstrap::uid;
+
+    use super::*;
+
+    /// How long ranks wait for one another until they have joined.
+    const JOINING: Duration = Duration::from_secs(60);
+
+    /// A rank, with a heap in host memory.
+    pub struct Rank {
+        pub runtime: Runtime,
+        board: SymSlice<u64>,
+    }
+
+    impl Rank {
+        pub fn ranks(&self) -> Ranks<'_> {
+            Ranks { runtime: &self.runtime, board: &self.board }
+        }
+    }
+
+    /// All ranks of a job in this process. They map one another's memory, and wait so many seconds.
+    pub fn job(ranks: u32, timeout_s: u64) -> Vec<Rank> {
+        let id = uid::create(None).unwrap();
+        let join = |rank| {
+            let mut settings = Settings::default();
+            (settings.heap_size, settings.timeout_s) = (32 << 20, timeout_s);
+            settings.libfabric_so = Some("/nowhere/libfabric.so".into());
+            settings.ibv_so = Some("/nowhere/libibverbs.so".into());
+            let bootstrap = uid::open_within(id, rank, ranks, JOINING).unwrap();
+            let runtime = Runtime::join(settings, Box::new(bootstrap)).unwrap();
+            let board = runtime.alloc_slice(BOARD_WORDS).unwrap();
+            runtime.team_world().unwrap();
+            Rank { runtime, board }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || join(rank))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    pub fn text<T>(refused: Result<T, Failure>) -> String {
+        <(c_int, String)>::from(refused.map(drop).unwrap_err()).1
+    }
+
+    #[test]
+    fn a_rank_that_does_not_come_is_named_when_the_others_time_is_over() {
+        let ranks = job(2, 2);
+        let begun = Instant::now();
+        with_timeout(JOINING, || {
+            let error = text(ranks[0].ranks().gather(&[1]));
+            assert!(error.contains("missing there: PE 1"), "{error}");
+            let error = text(ranks[1].ranks().agree(&[0, 1], || Err(Failure::usage("another one creates it"))));
+            assert!(error.contains("missing there: PE 0"), "{error}");
+        });
+        assert!(begun.elapsed() < JOINING, "each had a limit of its own");
+    }
+
+    #[test]
+    fn a_rank_that_takes_no_part_may_be_gone() {
+        // Longer than a wait for a word that any PE may write goes on.
+        let mut ranks = job(3, 7);
+        drop(ranks.pop());
+        let none = || Err(Failure::usage("another one creates it"));
+        let error = text(ranks[1].ranks().agree(&[0, 1], none));
+        assert!(error.contains("missing there: PE 0"), "{error}");
+        let id = ranks[0].ranks().agree(&[0, 1], || Ok(uid::create(None)?)).unwrap();
+        assert_eq!(ranks[1].ranks().agree(&[0, 1], none).unwrap(), id);
+    }
+
+    #[test]
+    fn a_rank_that_was_to_create_the_id_and_is_gone_is_named() {
+        let mut ranks = job(3, 60);
+        drop(ranks.remove(0));
+        let error = text(ranks[0].ranks().agree(&[0, 1], || Err(Failure::usage("another one creates it"))));
+        assert!(error.contains("PE 0 does not answer"), "{error}");
+    }
+}
