@@ -380,6 +380,45 @@ def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch
         low.dispatch(**odd, use_fp8=True, power_of_two=True, packs=True)
 
 
+def test_a_dispatch_does_not_overwrite_what_the_hook_of_a_combine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds two dispatches: which rows return for the tokens of each, too."""
+    from symrail.errors import StateError
+
+    low, native, given = low_latency_on_a_gpu(monkeypatch)
+    x, weights = Tensor((3, 8, 512), "bfloat16"), Tensor((3, 2), "float32")
+
+    def dispatch() -> Any:
+        return low.dispatch(**given, use_fp8=False, power_of_two=False)[2]
+
+    def combine(handle: Any) -> Any:
+        return low.combine(x, given["topk_idx"], weights, handle, False, None, receives=False)[1]
+
+    def refused() -> None:
+        calls = list(native.calls)
+        with pytest.raises(StateError, match="hook of a low_latency_combine was not called"):
+            dispatch()
+        assert native.calls == calls
+
+    # Of the last dispatch but one: not even the next may be sent. Of the last one: the next, but not the second.
+    first, second = dispatch(), dispatch()
+    hook = combine(first)
+    refused()
+    hook()
+    third = dispatch()
+    hook = combine(third)
+    fourth = dispatch()
+    refused()
+    hook()
+    dispatch()
+    # The handle of the dispatch before is still there.
+    combine(fourth)
+    refused()
+    # Ranks that are connected again have abandoned it.
+    low.connect([])
+    dispatch()
+    dispatch()
+
+
 MOST_PYTHON_CALLS, MOST_C_CALLS = 30, 10
 HOST_WORK = """
 import sys

@@ -606,7 +606,8 @@ impl DeviceLowLatency {
     }
 
     /// Waits on the GPU for the rows of this rank's tokens (`topk`, as for the dispatch), and adds them in FP32 and in the
-    /// order of the ranks. `out` receives rows of bfloat16; `waits` is as [`DeviceReceived::waits`].
+    /// order of the ranks. `out` receives rows of bfloat16; `waits` is as [`DeviceReceived::waits`]. If two dispatches
+    /// were sent after the combine's, it adds nothing, and leaves an error for [`DeviceLowLatency::check`].
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
