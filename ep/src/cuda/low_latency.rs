@@ -17,14 +17,14 @@ use std::time::Duration;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Gpu, Kernel, Shape, Stream};
-use symrail::rounds::{Error::PeerRefused, Poison};
+use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
 use super::lent::Used;
 use super::turns::Turns;
-use super::{PROGRAMS, failed, far_ranks, load_apart, with_bytes, zeroed};
+use super::{PROGRAMS, all_or_free, failed, far_ranks, load_apart, with_bytes, zeroed};
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
 use crate::exchange::{WaitLimit, late as late_ranks};
@@ -271,20 +271,20 @@ impl LowLatencyMemory {
     fn of(device: &GpuDevice, bytes: impl FnOnce(bool) -> usize) -> Result<LowLatencyMemory> {
         let runtime = device.runtime();
         let far = far_ranks(device)?;
-        let all_mapped = runtime.team_world()?.all(!far.contains(&true))?;
+        let team = runtime.team_world()?;
+        let all_mapped = team.all(!far.contains(&true))?;
         let bytes = bytes(all_mapped);
         let block = runtime.align(ALIGNMENT, bytes)?;
-        let (block, masked, device) = (block.expose_provenance(), vec![false; far.len()], device.clone());
-        let made = LowLatencyMemory { block, bytes, far, all_mapped, masked, device };
-        made.clear()?;
-        Ok(made)
+        let (at, masked, of) = (block.expose_provenance(), vec![false; far.len()], device.clone());
+        let made = LowLatencyMemory { block: at, bytes, far, all_mapped, masked, device: of };
+        // No rank may write to another one before all have cleared their words.
+        let (what, all) = ("memory for low latency", |ok| Ok(team.all(ok)?));
+        all_or_free((runtime.my_pe(), what), made.clear().map(|()| made), all, || Ok(runtime.free(block)?))
     }
 
     fn clear(&self) -> Result<()> {
         let at = self.device.address(std::ptr::with_exposed_provenance(self.block));
-        clear_words(self.device.gpu(), &[(at, self.bytes as u64)])?;
-        // No rank may write to another one before all have cleared their words.
-        Ok(self.device.runtime().barrier_all()?)
+        clear_words(self.device.gpu(), &[(at, self.bytes as u64)])
     }
 
     /// As [`DeviceLowLatency::connect`], on a rank that has made no call: other ranks may have written to the memory.
@@ -293,7 +293,9 @@ impl LowLatencyMemory {
     /// As for [`DeviceLowLatency::connect`].
     pub fn connect(&mut self, ranks: &[Pe]) -> Result<()> {
         self.masked = meet(&self.device, ranks, || Ok(self.masked.clone()))?;
-        self.clear()
+        self.clear()?;
+        // No rank may write to another one before all have cleared their words.
+        Ok(self.device.runtime().barrier_all()?)
     }
 
     /// Frees the memory. Collective.
@@ -316,7 +318,7 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver;
-    /// [`PeerRefused`] if only other ranks have these.
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if only other ranks have these.
     pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, limit: WaitLimit) -> Result<DeviceLowLatency> {
         let (what, team) = ("low latency on GPUs", device.runtime().team_world()?);
         let ranks = device.runtime().n_pes() as usize;
@@ -331,21 +333,10 @@ impl DeviceLowLatency {
             ],
         )?;
         let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
-        let made = DeviceLowLatency::within(memory, nvrtc, shape, limit);
-        // All free their memory, or none does.
-        let all = team.all(made.is_ok())?;
-        match made {
-            Ok(made) if all => Ok(made),
-            Ok(made) => {
-                made.free()?;
-                Err(PeerRefused { pe: device.runtime().my_pe(), what }.into())
-            }
-            Err(refused) => {
-                let (memory, error) = *refused;
-                memory.free()?;
-                Err(error)
-            }
-        }
+        let block = memory.block;
+        let made = DeviceLowLatency::within(memory, nvrtc, shape, limit).map_err(|refused| refused.1);
+        let free = || Ok(device.runtime().free(std::ptr::with_exposed_provenance_mut(block))?);
+        all_or_free((device.runtime().my_pe(), what), made, |ok| Ok(team.all(ok)?), free)
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
