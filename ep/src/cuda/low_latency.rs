@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Gpu, Kernel, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error as Failure, Failures, Gpu, Kernel, Shape, Stream};
 use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
@@ -688,7 +688,7 @@ impl DeviceLowLatency {
     pub fn connect(&self, ranks: &[Pe]) -> Result<()> {
         let masked = meet(&self.device, ranks, || self.masked())?;
         // What the kernels have reported of ranks that did not arrive.
-        let _ = self.take_failure();
+        drop(self.take_failures());
         clear_words(self.device.gpu(), &self.words)?;
         let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
         for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
@@ -739,12 +739,9 @@ impl DeviceLowLatency {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// The first failure since the last call. Others belong to it: requests to a late rank fail, too.
-    fn take_failure(&self) -> Option<Error> {
-        let failures = || self.failures.check().err();
-        let first = failures()?;
-        while failures().is_some() {}
-        Some(failed(first))
+    /// All failures since the last call.
+    fn take_failures(&self) -> Vec<Failure> {
+        std::iter::from_fn(|| self.failures.check().err()).collect()
     }
 
     /// Returns errors since the last check, as far as the GPU has progressed; if there are any, it waits for the GPU.
@@ -759,7 +756,10 @@ impl DeviceLowLatency {
         }
         // The ranks are in the GPU's memory, and running launches change them.
         self.device.gpu().synchronize().map_err(failed)?;
-        let Some(error) = self.take_failure() else { return Ok(()) };
+        let failures = self.take_failures();
+        if failures.is_empty() {
+            return Ok(());
+        }
         let ranks = self.runtime().n_pes();
         let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {
             Ok((0..).zip(numbers(buffer, ranks)?).filter(|(_, number)| is(*number)).map(|(rank, _)| rank).collect())
@@ -778,15 +778,23 @@ impl DeviceLowLatency {
             let named = format!("those of rank {}", difference - 1);
             return Err(Error::argument("the kind of a dispatch's rows, FP8 or bfloat16", "the other one", named));
         }
-        if late.is_empty() {
-            return Err(error);
-        }
         let masked = self.masked()?;
+        if late.is_empty() {
+            return other(failures, &masked);
+        }
+        // Others belong to it: requests to a late rank fail, too.
         match late.iter().all(|&rank| masked[rank as usize]) {
             true => Ok(()),
             false => Err(late_ranks(me, "low latency on GPUs", late, seconds)),
         }
     }
+}
+
+/// What failures mean if no rank was late. Requests to a rank that has died fail later than the wait for it, when it is
+/// masked; they name no rank. A rank that lives and has not got its data leaves this one behind.
+fn other(failures: Vec<Failure>, masked: &[bool]) -> Result<()> {
+    let excused = |failure: &Failure| matches!(failure, Failure::Requests { .. }) && masked.contains(&true);
+    failures.into_iter().find(|failure| !excused(failure)).map_or(Ok(()), |failure| Err(failed(failure)))
 }
 
 /// The first part of a connection of `ranks`: all ranks end their launches and requests. Returns which ranks are masked
@@ -856,6 +864,16 @@ mod tests {
         ] {
             assert!(wrong.check(2).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn requests_that_fail_when_their_rank_was_masked_are_no_error_of_a_later_call() {
+        let requests = || Failure::Requests { count: 3, channel: 1 };
+        let kernel = || Failure::NoState { name: "a test" };
+        assert!(other(vec![], &[false; 2]).is_ok());
+        assert!(other(vec![requests()], &[false; 2]).is_err(), "all ranks take part");
+        assert!(other(vec![requests(), requests()], &[false, true]).is_ok());
+        assert!(other(vec![requests(), kernel()], &[false, true]).is_err());
     }
 
     #[test]
