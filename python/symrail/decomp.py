@@ -263,7 +263,8 @@ class Grid:
     def transpose(self, source: Any, to: Any, *, stream: Any = None) -> Any:
         """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective.
 
-        On a GPU the transpose is in the order of a stream; a later call raises errors of other PEs.
+        On a GPU the transpose is in the order of a stream; a later call, which takes part all the same, raises errors of
+        other PEs.
         """
         self._own(source, "source")
         stream = self._stream(stream)
