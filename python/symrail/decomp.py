@@ -106,7 +106,7 @@ class Grid:
     "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap
     are for workspaces; by default, four times the elements of a PE, and space for small blocks over rails. `arrays` is
     the module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU, whose current device
-    is then this PE's.
+    is then this PE's. Workspaces of calls that graphs have captured stay until `free`.
 
     On GPUs multiprocessors copy between PEs whose memory is mapped, or with `engines` copy engines, for blocks of at
     least so many bytes. With "measured", the grid measures both when it is made, and uses the faster one for each size.

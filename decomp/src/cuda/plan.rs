@@ -207,6 +207,9 @@ impl GpuPlan {
             in_turn(&self.last, stream, launch)
         } else {
             let in_both = |work| in_turn(&self.last, stream, |_| in_turn(work, stream, launch));
+            if captured {
+                work.keep();
+            }
             work.last_use(self.kernels.device().gpu()).and_then(in_both)
         };
         // A round of which only a part was launched uses the image, too.

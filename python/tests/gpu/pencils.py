@@ -114,6 +114,40 @@ def new_memory(torch):
     done("torch: new pencils on another stream")
 
 
+def replayed(torch):
+    """A plan with a larger workspace is made after a graph was captured: replays and the plan do not disturb each other."""
+    n = symrail.n_pes()
+    grid = decomp.Grid((32, 32, 32), (n, 1), arrays=torch, heap_bytes=32 << 20)
+    x, y = grid.empty("x", torch.float32), grid.empty("y", torch.float32)
+    x.array[:] = numbers(torch, x, torch.float32)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    grid.transpose(x, y, stream=stream)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        grid.transpose(x, y, stream=stream)
+    wide = grid.empty("x", torch.complex128)
+    wide.array[:] = numbers(torch, wide, torch.complex128)
+    there = grid.transpose(wide, "y")
+    # The words of this plan take the first memory that is free.
+    back = grid.transpose(there, "x")
+    torch.cuda.synchronize()
+    for turn in range(5):
+        for pencil in (y, there, back):
+            pencil.array.fill_(-1)
+        torch.cuda.synchronize()
+        graph.replay()
+        torch.cuda.synchronize()
+        grid.transpose(wide, there)
+        grid.transpose(there, back)
+        torch.cuda.synchronize()
+        assert bool((y.array == numbers(torch, y, torch.float32)).all()), turn
+        assert bool((there.array == numbers(torch, there, torch.complex128)).all()), turn
+        assert bool((back.array == wide.array).all()), turn
+    grid.free()
+    done("torch: a graph from before a larger workspace")
+
+
 def refused(torch):
     """A PE that hears of a refused round takes part in the round of the call that raises it."""
     n, me = symrail.n_pes(), symrail.my_pe()
@@ -175,6 +209,7 @@ def main():
             check(torch, torch.complex128, True, engines)
         two_streams(torch)
         new_memory(torch)
+        replayed(torch)
         if symrail.n_pes() > 1:
             refused(torch)
         fft(torch)
