@@ -147,8 +147,8 @@ mod tests {
             Ok(())
         };
         let refused = || Err::<u32, _>(failed("no memory"));
-        assert!(matches!(all_or_free(of, Ok(7), |ok| Ok(ok), free), Ok(7)) && freed.get() == 0);
-        assert!(matches!(all_or_free(of, refused(), |ok| Ok(ok), free), Err(Error::Device { .. })) && freed.get() == 1);
+        assert!(matches!(all_or_free(of, Ok(7), Ok, free), Ok(7)) && freed.get() == 0);
+        assert!(matches!(all_or_free(of, refused(), Ok, free), Err(Error::Device { .. })) && freed.get() == 1);
         let of_peer = all_or_free(of, Ok(7), |_| Ok(false), free);
         assert!(matches!(of_peer, Err(Error::Round(PeerRefused { pe: 1, what: "a test" }))) && freed.get() == 2);
         // Without an answer of all ranks nothing collective can follow.
