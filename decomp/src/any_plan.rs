@@ -78,8 +78,9 @@ impl AnyPlan {
         self.blocks().output_bytes()
     }
 
-    /// Runs a round. On a GPU the call only enqueues it on the stream with this handle of the driver, and returns
-    /// errors of earlier rounds. The host has no streams.
+    /// Runs a round. On a GPU the call only enqueues it on the stream with this handle of the driver, and returns the
+    /// errors of rounds so far: it takes part in this one all the same, as its peers do, unless the plan cannot be used
+    /// again. The host has no streams.
     ///
     /// # Safety
     /// The memory is valid, and nothing else uses it, until the round has ended: host memory during the call, GPU
@@ -90,12 +91,12 @@ impl AnyPlan {
     pub unsafe fn run(&mut self, [input, output]: [GpuMemory; 2], work: &mut Workspace, stream: usize) -> Result<()> {
         match self {
             AnyPlan::Gpu(plan) => {
-                plan.check()?;
                 // SAFETY: the caller's promise, twice.
-                unsafe {
+                let post = |plan: &mut GpuPlan| unsafe {
                     let stream = plan.stream(stream);
                     plan.post(&stream, input, output, work)
-                }
+                };
+                take_part(plan, GpuPlan::must_be_usable, post, GpuPlan::told)
             }
             // SAFETY: the caller's promise.
             AnyPlan::Host(plan) => unsafe { plan.run(buffer(input), buffer(output), work) },
@@ -148,10 +149,65 @@ impl AnyPlan {
     }
 }
 
+/// Takes part in a round whatever was `told` of earlier ones: the peers wait for this PE. What was told is returned by
+/// the next round if this one returns an error of its own.
+fn take_part<P>(
+    plan: &mut P,
+    must_be_usable: impl FnOnce(&P) -> Result<()>,
+    post: impl FnOnce(&mut P) -> Result<()>,
+    told: impl FnOnce(&P) -> Result<()>,
+) -> Result<()> {
+    must_be_usable(plan)?;
+    post(plan)?;
+    told(plan)
+}
+
 /// # Safety
 /// The memory is valid, and nothing else uses it, as long as the buffer is used.
 unsafe fn buffer<'a>(memory: GpuMemory) -> Buffer<'a> {
     let at = std::ptr::with_exposed_provenance_mut(memory.at as usize);
     // SAFETY: the caller's promise.
     unsafe { Buffer::raw(at, memory.bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Refusal};
+
+    /// A plan's rounds, what was told of them, and whether it can be used again.
+    #[derive(Default)]
+    struct Rounds {
+        posted: u32,
+        told: std::cell::Cell<bool>,
+        is_lost: bool,
+    }
+
+    fn run(rounds: &mut Rounds, wrong: bool) -> Result<()> {
+        let refused = || Error::RefusedBy { pe: 1, operation: "a test", by: 0, refusal: Refusal::Misaligned };
+        let lost = || Error::Plan { what: "test", reason: "lost".into() };
+        let post = |rounds: &mut Rounds| {
+            rounds.posted += 1;
+            if wrong { Err(Error::FirstCaptured { operation: "a test" }) } else { Ok(()) }
+        };
+        let told = |rounds: &Rounds| if rounds.told.take() { Err(refused()) } else { Ok(()) };
+        take_part(rounds, |rounds| if rounds.is_lost { Err(lost()) } else { Ok(()) }, post, told)
+    }
+
+    #[test]
+    fn what_peers_report_leaves_out_no_round() {
+        let mut rounds = Rounds::default();
+        assert!(run(&mut rounds, false).is_ok() && rounds.posted == 1);
+        // Peers take part in this round, and wait for this PE.
+        rounds.told.set(true);
+        assert!(matches!(run(&mut rounds, false), Err(Error::RefusedBy { by: 0, .. })));
+        assert_eq!(rounds.posted, 2);
+        assert!(run(&mut rounds, false).is_ok() && rounds.posted == 3);
+        // An error of this round's own does not displace the report.
+        rounds.told.set(true);
+        assert!(matches!(run(&mut rounds, true), Err(Error::FirstCaptured { .. })));
+        assert!(matches!(run(&mut rounds, false), Err(Error::RefusedBy { .. })));
+        rounds.is_lost = true;
+        assert!(matches!(run(&mut rounds, false), Err(Error::Plan { .. })) && rounds.posted == 5);
+    }
 }

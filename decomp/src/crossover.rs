@@ -104,9 +104,9 @@ fn seconds(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, bytes: usize, mod
     let mut it = GpuAllToAll::on_gpu(kernels, heap, team, (ELEMENT, mode), &spans, &spans)?;
     let mut time = |rounds| {
         // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
-        let post = || unsafe { it.plan.post(&stream, memory(&input), memory(&output), &mut it.work) };
-        let taken = seconds_of_a_round(team, rounds, post, || Ok(stream.wait(limit)?));
-        team.all_or_none(MEASURING, it.plan.check().and(taken))
+        let post = |plan: &mut GpuPlan| unsafe { plan.post(&stream, memory(&input), memory(&output), &mut it.work) };
+        let ends = |plan: &GpuPlan| (stream.wait(limit).map_err(Error::from), plan.check());
+        seconds_of_a_round(team, rounds, &mut it.plan, post, ends)
     };
     let taken = time(ROUNDS[0]).and_then(|_| time(ROUNDS[1]));
     let freed = it.give_up_gpu(team);

@@ -234,6 +234,18 @@ impl Decomposition {
         Ok(workspace.block.map_or(Ok(()), |block| block.free(&self.team))?)
     }
 
+    /// Frees a workspace that a larger one replaces, or returns it if a graph of some PE uses it: then it stays as long
+    /// as graphs may be replayed. Collective over the team.
+    ///
+    /// # Errors
+    /// An error that names a peer that does not answer.
+    pub fn replace(&self, workspace: Workspace) -> Result<Option<Workspace>> {
+        if self.largest(workspace.is_kept().into())? > 0 {
+            return Ok(Some(workspace));
+        }
+        self.give_back(workspace).map(|()| None)
+    }
+
     /// Frees plans, in whatever state they are: it returns no error of their rounds. The GPU has completed its work.
     /// Collective over the team.
     ///

@@ -129,8 +129,9 @@ fn time_parts(
         {
             let used = if *in_place { [buffers[0]; 2] } else { buffers };
             // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
-            let round = || unsafe { plan.run(used, work, stream) };
-            *seconds = seconds_of_a_round(array.team(), rounds, round, || arrays.wait(limit))?;
+            let round = |plan: &mut AnyPlan| unsafe { plan.run(used, work, stream) };
+            let ends = |plan: &AnyPlan| (arrays.wait(limit), plan.check());
+            *seconds = seconds_of_a_round(array.team(), rounds, plan, round, ends)?;
             all += *seconds * *weight;
         }
         Ok::<_, crate::Error>((all, each))
@@ -143,19 +144,65 @@ fn time_parts(
     Ok((time(tuning.rounds.max(1))?, Outcome::Measured))
 }
 
-/// Seconds of a round on the slowest PE, of `rounds` rounds, which have ended after `wait`. Collective over the team,
-/// all of whose PEs get an error if one does.
-pub(crate) fn seconds_of_a_round(
+/// Seconds of a round on the slowest PE, of `rounds` rounds of a plan. `ends` waits for them, and then checks what was
+/// reported of them. Collective over the team, all of whose PEs get an error if one does.
+pub(crate) fn seconds_of_a_round<P>(
     team: &Team,
     rounds: u32,
-    mut round: impl FnMut() -> Result<()>,
-    wait: impl FnOnce() -> Result<()>,
+    plan: &mut P,
+    round: impl FnMut(&mut P) -> Result<()>,
+    ends: impl FnOnce(&P) -> (Result<()>, Result<()>),
 ) -> Result<f64> {
     team.sync()?;
     let start = Instant::now();
-    let ran = (0..rounds).try_for_each(|_| round()).and_then(|()| wait());
+    let ran = all_rounds(rounds, plan, round, ends);
     let mut nanoseconds = [(start.elapsed().as_nanos() / u128::from(rounds.max(1))) as u64];
     team.all_or_none(MEASURING, ran)?;
     team.max_of_all(&mut nanoseconds)?;
     Ok(nanoseconds[0] as f64 / 1e9)
+}
+
+/// Makes all rounds, whatever one of them returns: the other PEs go on, too. Returns the first error, also of the last
+/// round, which is reported when it has ended.
+fn all_rounds<P>(
+    rounds: u32,
+    plan: &mut P,
+    mut round: impl FnMut(&mut P) -> Result<()>,
+    ends: impl FnOnce(&P) -> (Result<()>, Result<()>),
+) -> Result<()> {
+    let ran = (0..rounds).map(|_| round(plan)).fold(Ok(()), Result::and);
+    let (waited, reported) = ends(plan);
+    ran.and(waited).and(reported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rounds of a plan on a GPU, of which one is refused by a peer: the next call reports it.
+    struct Rounds {
+        made: u32,
+        wrong: u32,
+        told: bool,
+    }
+
+    #[test]
+    fn each_round_is_made_and_the_last_one_is_checked() {
+        for wrong in 1..=4 {
+            let mut rounds = Rounds { made: 0, wrong, told: false };
+            let report = |rounds: &Rounds| {
+                let there = rounds.made >= rounds.wrong && !rounds.told;
+                if there { Err(Error::Plan { what: "test", reason: rounds.wrong.to_string() }) } else { Ok(()) }
+            };
+            let round = |rounds: &mut Rounds| {
+                let told = report(rounds);
+                rounds.told |= told.is_err();
+                rounds.made += 1;
+                told
+            };
+            let ran = all_rounds(4, &mut rounds, round, |rounds| (Ok(()), report(rounds)));
+            assert!(matches!(ran, Err(Error::Plan { .. })), "round {wrong}");
+            assert_eq!(rounds.made, 4, "the peers wait for all rounds");
+        }
+    }
 }

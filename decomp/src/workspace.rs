@@ -20,17 +20,19 @@ pub struct Workspace {
     begin: usize,
     /// Behind the last round on a GPU, if there was one.
     last: Option<LastUse>,
+    /// Whether a graph has captured a round with it.
+    is_kept: bool,
 }
 
 impl Workspace {
     pub(crate) fn new(block: Block, owner: u64) -> Workspace {
-        Workspace { block: Some(block), owner, begin: 0, last: None }
+        Workspace { block: Some(block), owner, begin: 0, last: None, is_kept: false }
     }
 
     /// No memory: every plan refuses it, and tells its peers.
     #[must_use]
     pub fn none() -> Workspace {
-        Workspace { block: None, owner: 0, begin: 0, last: None }
+        Workspace { block: None, owner: 0, begin: 0, last: None, is_kept: false }
     }
 
     /// The number of bytes, from the address that [`Workspace::base`] returns on.
@@ -54,6 +56,17 @@ impl Workspace {
     /// Lets plans use the bytes from this offset on, or from the end on if it is beyond. All PEs use the same offset.
     pub fn begin_at(&mut self, offset: usize) {
         self.begin = offset.min(self.all_bytes());
+    }
+
+    /// Notes that a graph uses the memory: a replay writes to it at any time. A plan on a GPU notes the graphs that
+    /// capture its rounds by itself.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Whether a graph of this PE uses the memory.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     pub(crate) fn owner(&self) -> u64 {

@@ -576,7 +576,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     share_parameters(p, given);
     if (threadIdx.x == 0) p.round = p.combining_of, p.combine = p.combining;
     __syncthreads();
-    bool goes = p.round != 0;
+    // Dispatches that were sent meanwhile have overwritten which rows return.
+    bool goes = p.round != 0 && p.sent < p.round + 2;
+    if (!goes && p.round != 0 && blockIdx.x == 0 && threadIdx.x == 0) differ(p, NOT_HELD);
     if (goes && blockIdx.x == 0) note_far_words(p);
     if (goes) add_units(p, topk, tokens, out, blocks, waits, since);
     // One block suffices, and it need not be the last one that accesses memory of the combine.

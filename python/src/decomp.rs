@@ -46,6 +46,8 @@ type Kernels<'a> = Option<&'a GpuKernels>;
 struct Parts {
     plans: HashMap<Key, AnyPlan>,
     work: Option<Workspace>,
+    /// Workspaces that larger ones have replaced, which graphs may still use.
+    replaced: Vec<Workspace>,
     array: Decomposition,
     /// There are kernels if arrays are in a GPU's memory.
     kernels: Option<GpuKernels>,
@@ -56,11 +58,11 @@ impl CollectiveFree for Parts {
     const KIND: &'static str = "a Grid of symrail.decomp";
 
     fn free_on_all(self) -> PyResult<()> {
-        let Parts { plans, work, array, kernels, heap } = self;
+        let Parts { plans, work, replaced, array, kernels, heap } = self;
         if let Some(kernels) = &kernels {
             kernels.device().gpu().synchronize().map_err(|error| raised(error.into()))?;
         }
-        drop((plans, work, array, kernels));
+        drop((plans, work, replaced, array, kernels));
         heap.free().map_err(failed)
     }
 }
@@ -72,7 +74,7 @@ impl Parts {
         key: Key,
         make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan>,
     ) -> symrail_decomp::Result<(&mut AnyPlan, &mut Workspace)> {
-        let Parts { plans, work, array, kernels, .. } = self;
+        let Parts { plans, work, replaced, array, kernels, .. } = self;
         let kernels = kernels.as_ref();
         let plan = match plans.entry(key) {
             Entry::Occupied(known) => known.into_mut(),
@@ -83,7 +85,8 @@ impl Parts {
                 if work.as_ref().is_none_or(|work| work.bytes() < needed) {
                     // Rounds that were posted may still use the old one.
                     kernels.map_or(Ok(()), |kernels| kernels.device().gpu().synchronize())?;
-                    work.take().map_or(Ok(()), |small| array.give_back(small))?;
+                    let small = work.take().map(|small| array.replace(small)).transpose()?;
+                    replaced.extend(small.flatten());
                 }
                 plan
             }
@@ -161,7 +164,7 @@ impl Pencils {
                 (team, grid, mode) = (same_team, tuned.grid, tuned.mode);
             }
             let array = Decomposition::new(&heap, team, grid)?;
-            Ok((grid, mode, Parts { plans: HashMap::new(), work: None, array, kernels, heap }))
+            Ok((grid, mode, Parts { plans: HashMap::new(), work: None, replaced: Vec::new(), array, kernels, heap }))
         };
         let (grid, mode, parts) = py.detach(move || with_timeout(limit, make)).map_err(raised)?;
         Ok(Pencils { grid, mode, parts: DeferredFree::new(Arc::clone(&job), parts), limit, job })

@@ -106,7 +106,7 @@ class Grid:
     "x": X varies fastest in memory, or "axis": each pencil's own axis does. `heap_bytes` of each PE's symmetric heap
     are for workspaces; by default, four times the elements of a PE, and space for small blocks over rails. `arrays` is
     the module whose arrays are the pencils: `numpy` in host memory, `torch` or `cupy` on the GPU, whose current device
-    is then this PE's.
+    is then this PE's. Workspaces of calls that graphs have captured stay until `free`.
 
     On GPUs multiprocessors copy between PEs whose memory is mapped, or with `engines` copy engines, for blocks of at
     least so many bytes. With "measured", the grid measures both when it is made, and uses the faster one for each size.
@@ -263,7 +263,8 @@ class Grid:
     def transpose(self, source: Any, to: Any, *, stream: Any = None) -> Any:
         """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective.
 
-        On a GPU the transpose is in the order of a stream; a later call raises errors of other PEs.
+        On a GPU the transpose is in the order of a stream; a later call, which takes part all the same, raises errors of
+        other PEs.
         """
         self._own(source, "source")
         stream = self._stream(stream)

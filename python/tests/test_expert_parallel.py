@@ -380,6 +380,110 @@ def test_low_latency_calls_on_a_gpu_that_are_out_of_turn_are_refused(monkeypatch
         low.dispatch(**odd, use_fp8=True, power_of_two=True, packs=True)
 
 
+def test_a_dispatch_does_not_overwrite_what_the_hook_of_a_combine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds two dispatches: which rows return for the tokens of each, too."""
+    from symrail.errors import StateError
+
+    low, native, given = low_latency_on_a_gpu(monkeypatch)
+    x, weights = Tensor((3, 8, 512), "bfloat16"), Tensor((3, 2), "float32")
+
+    def dispatch() -> Any:
+        return low.dispatch(**given, use_fp8=False, power_of_two=False)[2]
+
+    def combine(handle: Any) -> Any:
+        return low.combine(x, given["topk_idx"], weights, handle, False, None, receives=False)[1]
+
+    def refused() -> None:
+        calls = list(native.calls)
+        with pytest.raises(StateError, match="hook of a low_latency_combine was not called"):
+            dispatch()
+        assert native.calls == calls
+
+    # Of the last dispatch but one: not even the next may be sent. Of the last one: the next, but not the second.
+    first, second = dispatch(), dispatch()
+    hook = combine(first)
+    refused()
+    hook()
+    third = dispatch()
+    hook = combine(third)
+    fourth = dispatch()
+    refused()
+    hook()
+    dispatch()
+    # The handle of the dispatch before is still there.
+    combine(fourth)
+    refused()
+    # Ranks that are connected again have abandoned it.
+    low.connect([])
+    dispatch()
+    dispatch()
+
+
+def test_what_a_call_on_the_communication_stream_reads_is_kept_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch may reuse a tensor that the caller drops: on the stream of its allocation, unless a call has recorded it."""
+    from contextlib import nullcontext
+
+    from symrail.ep import ElasticBuffer, _stream
+    from symrail.ep._elastic import EPHandle
+    from symrail.ep._high import Handle
+
+    kept: list[str] = []
+
+    class OnGpu:
+        def __init__(self, name: str) -> None:
+            self.name, self.device = name, SimpleNamespace(type="cuda", index=0)
+
+        def record_stream(self, stream: Any) -> None:
+            kept.append(f"{self.name} {stream}")
+
+    class Comm:
+        def wait_stream(self, stream: Any) -> None:
+            pass
+
+        def __str__(self) -> str:
+            return "comm"
+
+    fake = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: "callers", stream=lambda stream: nullcontext()))
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    of_handle = ("slots", "indices", "metadata", "buffer_slots", "ends", "of_ranks", "counts", "sources")
+    handle = EPHandle.__new__(EPHandle)
+    handle.slots, handle.topk_idx, handle.recv_src_metadata, handle.dst_buffer_slot_idx = map(OnGpu, of_handle[:4])
+    handle.psum_num_recv_tokens_per_expert, handle.psum_num_recv_tokens_per_scaleup_rank = map(OnGpu, of_handle[4:6])
+    handle.num_unaligned_recv_tokens_per_expert = OnGpu("counts")
+    handle.routes = Handle(None, OnGpu("sources"), None, None)  # type: ignore[arg-type]
+
+    class Launched(Exception):
+        """Raised when a part of the call's work is under way."""
+
+    def launched(*_: Any, **__: Any) -> Any:
+        raise Launched
+
+    buffer = ElasticBuffer.__new__(ElasticBuffer)
+    stream = _stream.CommunicationStream()
+    stream.stream = Comm()
+    buffer.buffer = SimpleNamespace(runtime=SimpleNamespace(device=0), _stream=stream)  # type: ignore[assignment]
+    buffer.num_max_tokens_per_rank = buffer.rank_idx = 1
+    monkeypatch.setattr(buffer, "get_theoretical_num_sms", launched)
+    monkeypatch.setattr(buffer, "_again", launched)
+
+    def keeps(call: Any, names: tuple[str, ...], *arguments: Any, **named: Any) -> None:
+        kept.clear()
+        with pytest.raises(Launched):
+            call(*arguments, **named, async_with_compute_stream=True)
+        assert sorted(kept) == sorted(f"{name} comm" for name in names)
+
+    x, scales, topk, weights, stats = map(OnGpu, ("x", "scales", "topk", "weights", "stats"))
+    all_given = ("x", "scales", "topk", "weights", "stats")
+    keeps(buffer.dispatch, all_given, (x, scales), topk, weights, stats, num_experts=4)
+    handle.do_expand = False
+    keeps(buffer.dispatch, ("x", "weights", *of_handle), x, topk_weights=weights, handle=handle)
+    handle.do_expand = True
+    x.new_zeros = launched  # type: ignore[attr-defined]
+    x.shape = (1, 1)  # type: ignore[attr-defined]
+    handle.slots.shape, handle.num_recv_tokens = (1, 1), 1
+    keeps(buffer.combine, ("x", "weights", "bias", *of_handle), x, handle, weights, (OnGpu("bias"),))
+
+
 MOST_PYTHON_CALLS, MOST_C_CALLS = 30, 10
 HOST_WORK = """
 import sys

@@ -116,7 +116,7 @@ int symrail_transport_deregister(symrail_transport *t, const symrail_transport_m
 int symrail_transport_register_local(symrail_transport *t, void *base, size_t len);
 int symrail_transport_deregister_local(symrail_transport *t, void *base);
 
-/* Writes len bytes to byte at of memory. source must stay unchanged until a quiet. */
+/* Writes len bytes to byte at of memory; no bytes may be anywhere. source must stay unchanged until a quiet. */
 int symrail_transport_put(symrail_transport *t, uint16_t context, const symrail_transport_memory *memory, uint64_t at,
                           const void *source, size_t len);
 

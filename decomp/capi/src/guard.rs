@@ -41,6 +41,11 @@ impl Failure {
     pub fn runtime(why: impl Into<String>) -> Failure {
         Failure::new(RUNTIME_ERROR, why)
     }
+
+    /// The same, with more about it.
+    pub fn with(self, more: &str) -> Failure {
+        Failure { why: format!("{}; {more}", self.why), ..self }
+    }
 }
 
 impl<E: Into<Error>> From<E> for Failure {

@@ -54,6 +54,34 @@ fn is_later<'k>(mut known: impl Iterator<Item = &'k Key>, (halo, first, second):
     })
 }
 
+/// The parameters of a plan, as errors name them.
+fn named((of_halo, axes, periodic, element, forms): &Key) -> String {
+    let [first, second] = axes.map(|axis| ["X", "Y", "Z"].get(axis).copied().unwrap_or("?"));
+    let [a, b, c, d] = forms;
+    if !of_halo {
+        return format!(
+            "a transpose from {first} to {second}, {element} bytes an element, halos {a:?} and {b:?}, paddings {c:?} and {d:?}"
+        );
+    }
+    let periods = if *periodic { "periodic" } else { "not periodic" };
+    format!(
+        "halos of pencils along {first} in dimension {second}, {periods}, {element} bytes an element, {a:?}, padding {b:?}"
+    )
+}
+
+/// What a first call with certain parameters on GPUs adds to the error that other ranks did not come: they run a plan
+/// of this kind, if they know their parameters, without comparing them.
+fn first_call<'k>(key: &Key, known: impl Iterator<Item = &'k Key>, kind: Kind) -> Option<String> {
+    let known: Vec<String> = known.filter(|known| is_later(std::iter::once(*known), kind)).map(named).collect();
+    let this = named(key);
+    (!known.is_empty()).then(|| {
+        format!(
+            "this is the first call with {this}; the others may be in a round with earlier ones: {}",
+            known.join("; ")
+        )
+    })
+}
+
 /// Runs an operation: its parameters are right or not, its buffers are checked here. Collective.
 fn run(
     handle: &mut Handle,
@@ -80,7 +108,11 @@ fn run(
     let key = checked.as_ref().map(Wanted::key);
     let kept = key.as_ref().is_ok_and(|key| handle.desc(desc).is_ok_and(|desc| desc.plans.contains_key(key)));
     if !kept {
-        let agreed = handle.agree(call, (number, key.as_ref().map_or(0, key_of)), checked.clone())?;
+        let plans = handle.desc(desc).ok().filter(|_| on_gpu);
+        let first = key.as_ref().ok().zip(plans).and_then(|(key, desc)| first_call(key, desc.plans.keys(), kind));
+        let agreed = handle.agree(call, (number, key.as_ref().map_or(0, key_of)), checked.clone());
+        let lost = first.filter(|_| handle.is_lost());
+        let agreed = agreed.map_err(|failure| lost.iter().fold(failure, |failure, why| failure.with(why)))?;
         handle.make(desc, &agreed)?;
     }
     let wanted = checked?;
@@ -158,12 +190,8 @@ impl Handle {
 
     /// Runs or enqueues a round.
     fn round(&mut self, desc: Opaque, wanted: &Wanted, at: Buffers) -> Result<(), Failure> {
-        let limit = self.job.limit(1);
+        let (limit, on_gpu) = (self.job.limit(1), self.job.kernels().is_some());
         let (plan, workspaces) = self.plan(desc, wanted)?;
-        // What another rank was given in an earlier round is no fault of this one. No earlier call could tell.
-        if let Err(earlier @ Error::RefusedBy { .. }) = plan.check() {
-            write(&format!("an earlier round: {earlier}"));
-        }
         let (mut none, buffers) = (Workspace::none(), at.of(plan));
         // Without a workspace the plan refuses the round, so that no rank waits for this one.
         let (work, fault) = match workspaces.at(at.work) {
@@ -173,6 +201,18 @@ impl Handle {
         // SAFETY: C's caller vouches for its buffers, for their sizes, which cudecompGetPencilInfo returns, and for the
         // stream.
         let ran = with_timeout(limit, || unsafe { plan.run(buffers, work, at.stream.expose_provenance()) });
+        let ran = match ran {
+            // What another rank was given in an earlier round is no fault of this one. No earlier call could tell.
+            Err(told @ Error::RefusedBy { .. }) if on_gpu => {
+                write(&format!("in rounds so far: {told}"));
+                Ok(())
+            }
+            // A rank that is late may be in a first call with other parameters.
+            Err(late @ Error::Round(_)) if on_gpu => {
+                return Err(Failure::from(late).with(&format!("this rank ran {}", named(&wanted.key()))));
+            }
+            ran => ran,
+        };
         fault.and(ran.map_err(Failure::from))
     }
 }
@@ -332,5 +372,16 @@ mod tests {
         ] {
             assert_eq!(is_later(known.iter(), kind), later, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_first_call_that_others_do_not_make_names_its_parameters_and_theirs() {
+        let of = |element| Wanted::Transpose(Transpose::new((Axis::Y, Axis::Z), element)).key();
+        let kind = (false, Axis::Y.index(), Some(Axis::Z.index()));
+        let other = Wanted::Transpose(Transpose::new((Axis::X, Axis::Y), 8)).key();
+        let said = first_call(&of(16), [other, of(8)].iter(), kind).unwrap_or_default();
+        assert!(said.contains("first call with a transpose from Y to Z, 16 bytes"), "{said}");
+        assert!(said.contains("earlier ones: a transpose from Y to Z, 8 bytes"), "{said}");
+        assert_eq!(first_call(&of(16), [other].iter(), kind), None, "all ranks come to a first call of a kind");
     }
 }

@@ -16,7 +16,7 @@ use crate::staging::{Memory, Path};
 use crate::workspace::Workspace;
 use symrail::rounds::Report;
 use symrail::team::heap::Block;
-use symrail::{Team, TeamHeap};
+use symrail::{Runtime, Team, TeamHeap};
 
 /// Words of the report, which begins with that of waits: [`Report::of`].
 const REFUSAL: usize = word_of!(PlanReport, refusal.refusal);
@@ -175,7 +175,7 @@ impl GpuPlan {
         output: GpuMemory,
         work: &mut Workspace,
     ) -> Result<()> {
-        self.kernels.device().runtime().check_joined()?;
+        self.runtime().check_joined()?;
         let [input, output] = [input, output].map(|memory| Extent { at: memory.at, bytes: memory.bytes });
         // Memory that is none has no address.
         let work_at = if work.bytes() == 0 { 0 } else { self.kernels.device().address(work.base()) };
@@ -207,12 +207,15 @@ impl GpuPlan {
             in_turn(&self.last, stream, launch)
         } else {
             let in_both = |work| in_turn(&self.last, stream, |_| in_turn(work, stream, launch));
+            if captured {
+                work.keep();
+            }
             work.last_use(self.kernels.device().gpu()).and_then(in_both)
         };
         // A round of which only a part was launched uses the image, too.
         self.images.used(place, stream, captured).and(launched)?;
         self.counters += self.images.at(place).counters;
-        wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.kernels.device().runtime().my_pe(), wrong)))
+        wrong.map_or(Ok(()), |wrong| Err(self.blocks.refused(self.runtime().my_pe(), wrong)))
     }
 
     /// # Safety
@@ -298,7 +301,7 @@ impl GpuPlan {
             .blocks
             .check(buffers[0], buffers[1], work, self.blocks.unit(16))
             .and_then(|()| if self.is_host_memory(buffers) { Err((Refusal::HostMemory, 0, 0)) } else { Ok(()) });
-        checked.map_err(|wrong| self.blocks.refused(self.kernels.device().runtime().my_pe(), wrong))
+        checked.map_err(|wrong| self.blocks.refused(self.runtime().my_pe(), wrong))
     }
 
     /// Returns an error if a round has failed so far. It waits for no round.
@@ -307,12 +310,21 @@ impl GpuPlan {
     /// [`Error::RefusedBy`] once for arguments of other PEs, with which nothing was exchanged; [`Error::Round`], after
     /// which the plan cannot be used again; an error of the device.
     pub fn check(&self) -> Result<()> {
-        let runtime = self.kernels.device().runtime();
-        let (pe, operation) = (runtime.my_pe(), self.blocks.what);
-        if let Some(report) = Report::of(&self.report) {
-            let waiting = ["where its block may go", "its block"][report.place as usize % 2];
-            return Err(report.error(pe, operation, waiting.into(), None, runtime.settings().timeout_s).into());
-        }
+        self.must_be_usable()?;
+        self.told()
+    }
+
+    /// Returns an error, each time, if a round has failed after which the plan cannot be used again.
+    pub(crate) fn must_be_usable(&self) -> Result<()> {
+        let Some(report) = Report::of(&self.report) else { return Ok(()) };
+        let (runtime, waiting) = (self.runtime(), ["where its block may go", "its block"][report.place as usize % 2]);
+        let seconds = runtime.settings().timeout_s;
+        Err(report.error(runtime.my_pe(), self.blocks.what, waiting.into(), None, seconds).into())
+    }
+
+    /// Returns what was reported, once each, after which the plan can be used again.
+    pub(crate) fn told(&self) -> Result<()> {
+        let (pe, operation) = (self.runtime().my_pe(), self.blocks.what);
         let refusal = self.report.word(REFUSAL);
         if refusal != 0 {
             self.report.set_word(REFUSAL, 0);
@@ -320,6 +332,10 @@ impl GpuPlan {
             return Err(Error::RefusedBy { pe, operation, by, refusal });
         }
         Ok(self.kernels.device().state().check()?)
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.kernels.device().runtime()
     }
 
     /// Whether one of the buffers, if it is used, is memory that the GPU does not reach. The driver reports that.
@@ -330,7 +346,7 @@ impl GpuPlan {
 
     /// The kinds of memory of a buffer and of the workspace, as the driver reports them.
     fn memories(&self, buffer: Extent, work: &Workspace) -> [Memory; 2] {
-        let (device, me) = (self.kernels.device(), self.kernels.device().runtime().my_pe());
+        let (device, me) = (self.kernels.device(), self.runtime().my_pe());
         let reach = device.state().reach();
         let work = Extent { at: device.address(work.base()), bytes: work.bytes() };
         [buffer, work].map(|memory| {

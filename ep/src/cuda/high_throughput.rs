@@ -30,8 +30,8 @@ use super::layout::high_throughput::{Parameters, Progress};
 use super::lent::Used;
 use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
-use super::shape::HighThroughputShape;
-use super::{PROGRAMS, failed, load_apart, with_bytes, zeroed};
+use super::shape::{HighThroughputShape, Parts};
+use super::{PROGRAMS, all_or_free, failed, load_apart, with_bytes, zeroed};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::exchange::WaitLimit;
@@ -172,7 +172,8 @@ impl DeviceHighThroughput {
     /// which wait for other ranks within `limit`. Collective.
     ///
     /// # Errors
-    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver.
+    /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver;
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if only other ranks have these.
     pub fn new(
         device: &GpuDevice,
         nvrtc: &Nvrtc,
@@ -180,15 +181,15 @@ impl DeviceHighThroughput {
         blocks: u32,
         limit: WaitLimit,
     ) -> Result<Self> {
-        let (rt, gpu) = (device.runtime(), device.gpu());
-        let (ranks, me) = (rt.n_pes() as usize, rt.my_pe() as usize);
+        let (rt, what) = (device.runtime(), "high throughput on GPUs");
+        let (ranks, team) = (rt.n_pes() as usize, rt.team_world()?);
         shape.check(ranks)?;
         if blocks == 0 {
             return Err(Error::argument("blocks", blocks, "at least 1"));
         }
         let HighThroughputShape { most_tokens, room, row, scales, experts, k } = shape;
-        rt.team_world()?.compare(
-            "high throughput on GPUs",
+        team.compare(
+            what,
             &[
                 ("tokens of a rank, at most", most_tokens as u64),
                 ("rows that may come", room as u64),
@@ -198,10 +199,29 @@ impl DeviceHighThroughput {
                 ("top-k slots of a token", k as u64),
             ],
         )?;
-        let all_mapped = rt.team_world()?.all((0..rt.n_pes()).all(|pe| device.is_mapped(pe)))?;
+        let all_mapped = team.all((0..rt.n_pes()).all(|pe| device.is_mapped(pe)))?;
         let hosts = DeviceHosts::new(device)?;
         let parts = shape.parts(ranks, &hosts, all_mapped);
         let block = rt.align(128, parts.heap.bytes())?;
+        // The following steps can fail on one GPU alone. No rank may write to another one before all have cleared their
+        // words.
+        let made = Self::within(device, nvrtc, (shape, blocks, limit), &hosts, &parts, block);
+        let free = || Ok(rt.free(block)?);
+        all_or_free((rt.my_pe(), what), made, |ok| Ok(team.all(ok)?), free)
+    }
+
+    /// Clears the words of symmetric memory, and loads the kernels for it. Local.
+    fn within(
+        device: &GpuDevice,
+        nvrtc: &Nvrtc,
+        (shape, blocks, limit): (HighThroughputShape, u32, WaitLimit),
+        hosts: &DeviceHosts,
+        parts: &Parts,
+        block: *mut u8,
+    ) -> Result<Self> {
+        let (rt, gpu) = (device.runtime(), device.gpu());
+        let (ranks, me) = (rt.n_pes() as usize, rt.my_pe() as usize);
+        let HighThroughputShape { most_tokens, room, experts, .. } = shape;
         let heap = parts.heap.from(device.address(block));
         // Words are cleared before the first call.
         for (at, bytes) in [
@@ -240,8 +260,6 @@ impl DeviceHighThroughput {
         let parameters = with_bytes(gpu, &bytes(&[parameters]))?;
         let (module, failures) = load_apart(device, nvrtc, &PROGRAMS[0], limit)?;
         let kernels = KERNELS.iter().map(|name| module.kernel(name).map_err(failed)).collect::<Result<Vec<_>>>()?;
-        // No rank may write to another one before all have cleared their words.
-        rt.barrier_all()?;
         let of_routes = Room { ranks, me, hosts: hosts.count(), most_tokens, experts, passed: parts.passed, members };
         Ok(Self {
             device: device.clone(),

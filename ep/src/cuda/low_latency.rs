@@ -16,15 +16,15 @@ use std::time::Duration;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Gpu, Kernel, Shape, Stream};
-use symrail::rounds::{Error::PeerRefused, Poison};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error as Failure, Failures, Gpu, Kernel, Shape, Stream};
+use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
 use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
 use super::lent::Used;
 use super::turns::Turns;
-use super::{PROGRAMS, failed, far_ranks, load_apart, with_bytes, zeroed};
+use super::{PROGRAMS, all_or_free, failed, far_ranks, load_apart, with_bytes, zeroed};
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
 use crate::exchange::{WaitLimit, late as late_ranks};
@@ -271,20 +271,20 @@ impl LowLatencyMemory {
     fn of(device: &GpuDevice, bytes: impl FnOnce(bool) -> usize) -> Result<LowLatencyMemory> {
         let runtime = device.runtime();
         let far = far_ranks(device)?;
-        let all_mapped = runtime.team_world()?.all(!far.contains(&true))?;
+        let team = runtime.team_world()?;
+        let all_mapped = team.all(!far.contains(&true))?;
         let bytes = bytes(all_mapped);
         let block = runtime.align(ALIGNMENT, bytes)?;
-        let (block, masked, device) = (block.expose_provenance(), vec![false; far.len()], device.clone());
-        let made = LowLatencyMemory { block, bytes, far, all_mapped, masked, device };
-        made.clear()?;
-        Ok(made)
+        let (at, masked, of) = (block.expose_provenance(), vec![false; far.len()], device.clone());
+        let made = LowLatencyMemory { block: at, bytes, far, all_mapped, masked, device: of };
+        // No rank may write to another one before all have cleared their words.
+        let (what, all) = ("memory for low latency", |ok| Ok(team.all(ok)?));
+        all_or_free((runtime.my_pe(), what), made.clear().map(|()| made), all, || Ok(runtime.free(block)?))
     }
 
     fn clear(&self) -> Result<()> {
         let at = self.device.address(std::ptr::with_exposed_provenance(self.block));
-        clear_words(self.device.gpu(), &[(at, self.bytes as u64)])?;
-        // No rank may write to another one before all have cleared their words.
-        Ok(self.device.runtime().barrier_all()?)
+        clear_words(self.device.gpu(), &[(at, self.bytes as u64)])
     }
 
     /// As [`DeviceLowLatency::connect`], on a rank that has made no call: other ranks may have written to the memory.
@@ -293,7 +293,9 @@ impl LowLatencyMemory {
     /// As for [`DeviceLowLatency::connect`].
     pub fn connect(&mut self, ranks: &[Pe]) -> Result<()> {
         self.masked = meet(&self.device, ranks, || Ok(self.masked.clone()))?;
-        self.clear()
+        self.clear()?;
+        // No rank may write to another one before all have cleared their words.
+        Ok(self.device.runtime().barrier_all()?)
     }
 
     /// Frees the memory. Collective.
@@ -316,7 +318,7 @@ impl DeviceLowLatency {
     ///
     /// # Errors
     /// An invalid shape; shapes that differ, on every rank; an exhausted heap; errors of the compiler and the driver;
-    /// [`PeerRefused`] if only other ranks have these.
+    /// [`PeerRefused`](symrail::rounds::Error::PeerRefused) if only other ranks have these.
     pub fn new(device: &GpuDevice, nvrtc: &Nvrtc, shape: DeviceShape, limit: WaitLimit) -> Result<DeviceLowLatency> {
         let (what, team) = ("low latency on GPUs", device.runtime().team_world()?);
         let ranks = device.runtime().n_pes() as usize;
@@ -331,21 +333,10 @@ impl DeviceLowLatency {
             ],
         )?;
         let memory = LowLatencyMemory::of(device, |all_mapped| shape.parts_of_heap(ranks, all_mapped).bytes())?;
-        let made = DeviceLowLatency::within(memory, nvrtc, shape, limit);
-        // All free their memory, or none does.
-        let all = team.all(made.is_ok())?;
-        match made {
-            Ok(made) if all => Ok(made),
-            Ok(made) => {
-                made.free()?;
-                Err(PeerRefused { pe: device.runtime().my_pe(), what }.into())
-            }
-            Err(refused) => {
-                let (memory, error) = *refused;
-                memory.free()?;
-                Err(error)
-            }
-        }
+        let block = memory.block;
+        let made = DeviceLowLatency::within(memory, nvrtc, shape, limit).map_err(|refused| refused.1);
+        let free = || Ok(device.runtime().free(std::ptr::with_exposed_provenance_mut(block))?);
+        all_or_free((device.runtime().my_pe(), what), made, |ok| Ok(team.all(ok)?), free)
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is
@@ -606,7 +597,8 @@ impl DeviceLowLatency {
     }
 
     /// Waits on the GPU for the rows of this rank's tokens (`topk`, as for the dispatch), and adds them in FP32 and in the
-    /// order of the ranks. `out` receives rows of bfloat16; `waits` is as [`DeviceReceived::waits`].
+    /// order of the ranks. `out` receives rows of bfloat16; `waits` is as [`DeviceReceived::waits`]. If two dispatches
+    /// were sent after the combine's, it adds nothing, and leaves an error for [`DeviceLowLatency::check`].
     ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
@@ -696,7 +688,7 @@ impl DeviceLowLatency {
     pub fn connect(&self, ranks: &[Pe]) -> Result<()> {
         let masked = meet(&self.device, ranks, || self.masked())?;
         // What the kernels have reported of ranks that did not arrive.
-        let _ = self.take_failure();
+        drop(self.take_failures());
         clear_words(self.device.gpu(), &self.words)?;
         let [_, back_numbers, places, ready, _, _, notes] = &self.of_rows;
         for buffer in [back_numbers, places, ready, notes, &self.late, &self.lost] {
@@ -747,12 +739,9 @@ impl DeviceLowLatency {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// The first failure since the last call. Others belong to it: requests to a late rank fail, too.
-    fn take_failure(&self) -> Option<Error> {
-        let failures = || self.failures.check().err();
-        let first = failures()?;
-        while failures().is_some() {}
-        Some(failed(first))
+    /// All failures since the last call.
+    fn take_failures(&self) -> Vec<Failure> {
+        std::iter::from_fn(|| self.failures.check().err()).collect()
     }
 
     /// Returns errors since the last check, as far as the GPU has progressed; if there are any, it waits for the GPU.
@@ -767,7 +756,10 @@ impl DeviceLowLatency {
         }
         // The ranks are in the GPU's memory, and running launches change them.
         self.device.gpu().synchronize().map_err(failed)?;
-        let Some(error) = self.take_failure() else { return Ok(()) };
+        let failures = self.take_failures();
+        if failures.is_empty() {
+            return Ok(());
+        }
         let ranks = self.runtime().n_pes();
         let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {
             Ok((0..).zip(numbers(buffer, ranks)?).filter(|(_, number)| is(*number)).map(|(rank, _)| rank).collect())
@@ -786,15 +778,23 @@ impl DeviceLowLatency {
             let named = format!("those of rank {}", difference - 1);
             return Err(Error::argument("the kind of a dispatch's rows, FP8 or bfloat16", "the other one", named));
         }
-        if late.is_empty() {
-            return Err(error);
-        }
         let masked = self.masked()?;
+        if late.is_empty() {
+            return other(failures, &masked);
+        }
+        // Others belong to it: requests to a late rank fail, too.
         match late.iter().all(|&rank| masked[rank as usize]) {
             true => Ok(()),
             false => Err(late_ranks(me, "low latency on GPUs", late, seconds)),
         }
     }
+}
+
+/// What failures mean if no rank was late. Requests to a rank that has died fail later than the wait for it, when it is
+/// masked; they name no rank. A rank that lives and has not got its data leaves this one behind.
+fn other(failures: Vec<Failure>, masked: &[bool]) -> Result<()> {
+    let excused = |failure: &Failure| matches!(failure, Failure::Requests { .. }) && masked.contains(&true);
+    failures.into_iter().find(|failure| !excused(failure)).map_or(Ok(()), |failure| Err(failed(failure)))
 }
 
 /// The first part of a connection of `ranks`: all ranks end their launches and requests. Returns which ranks are masked
@@ -864,6 +864,16 @@ mod tests {
         ] {
             assert!(wrong.check(2).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn requests_that_fail_when_their_rank_was_masked_are_no_error_of_a_later_call() {
+        let requests = || Failure::Requests { count: 3, channel: 1 };
+        let kernel = || Failure::NoState { name: "a test" };
+        assert!(other(vec![], &[false; 2]).is_ok());
+        assert!(other(vec![requests()], &[false; 2]).is_err(), "all ranks take part");
+        assert!(other(vec![requests(), requests()], &[false, true]).is_ok());
+        assert!(other(vec![requests(), kernel()], &[false, true]).is_err());
     }
 
     #[test]

@@ -31,9 +31,11 @@ mod turns;
 use std::ffi::CStr;
 use std::sync::Arc;
 
+use symrail::Pe;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{CudaError, DeviceBuffer, Failures, Gpu, Module, Program};
+use symrail::rounds::Error::PeerRefused;
 
 use crate::error::{Error, Result};
 use crate::exchange::WaitLimit;
@@ -99,6 +101,21 @@ fn far_ranks(device: &GpuDevice) -> Result<Vec<bool>> {
     Ok(far)
 }
 
+/// Passes on what a rank has `made` in symmetric memory, if all ranks have; otherwise all free that memory. `all` and
+/// `free` are collective; no rank returns before all have called.
+fn all_or_free<T>(
+    (pe, what): (Pe, &'static str),
+    made: Result<T>,
+    all: impl FnOnce(bool) -> Result<bool>,
+    free: impl FnOnce() -> Result<()>,
+) -> Result<T> {
+    if all(made.is_ok())? {
+        return made;
+    }
+    let error = made.map(drop).err().unwrap_or(PeerRefused { pe, what }.into());
+    free().and(Err(error))
+}
+
 /// Zeroed memory of the GPU.
 fn zeroed(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceBuffer> {
     let make = || -> Result<DeviceBuffer, CudaError> {
@@ -114,4 +131,27 @@ fn with_bytes(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
     let buffer = zeroed(gpu, bytes.len())?;
     buffer.write(0, bytes).map_err(failed)?;
     Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn memory_is_freed_unless_all_have_made_what_uses_it() {
+        let (freed, of) = (Cell::new(0), (1, "a test"));
+        let free = || {
+            freed.set(freed.get() + 1);
+            Ok(())
+        };
+        let refused = || Err::<u32, _>(failed("no memory"));
+        assert!(matches!(all_or_free(of, Ok(7), Ok, free), Ok(7)) && freed.get() == 0);
+        assert!(matches!(all_or_free(of, refused(), Ok, free), Err(Error::Device { .. })) && freed.get() == 1);
+        let of_peer = all_or_free(of, Ok(7), |_| Ok(false), free);
+        assert!(matches!(of_peer, Err(Error::Round(PeerRefused { pe: 1, what: "a test" }))) && freed.get() == 2);
+        // Without an answer of all ranks nothing collective can follow.
+        assert!(all_or_free(of, Ok(7), |_| Err(failed("late")), free).is_err() && freed.get() == 2);
+    }
 }

@@ -323,6 +323,25 @@ static void of_other_kind(const shape& s, char* heap) {
     job.failures = 0;
 }
 
+// Two dispatches are sent before a combine of an earlier one is received: it would add other rows than those that return.
+static void overtaken(const shape& s, char* heap) {
+    buffers b(s, heap);
+    std::vector<uint4> x(s.most * s.hidden / 8), untouched(b.out.size(), uint4{7, 7, 7, 7});
+    std::vector<long long> topk(s.most * s.k, 1 - job.me);
+    std::vector<float> weights(s.most * s.k, 1.0f);
+    b.send_dispatch(x.data(), topk.data(), s.most, BF16), b.receive_dispatch();
+    b.send_combine(b.made, weights.data(), s.most, b.p.received);
+    for (int more = 0; more < 2; more++) b.send_dispatch(x.data(), topk.data(), s.most, BF16), b.receive_dispatch();
+    b.out = untouched;
+    b.receive_combine(topk.data(), s.most, true);
+    expect(memcmp(b.out.data(), untouched.data(), untouched.size() * 16) == 0, "sums by the rows of another dispatch");
+    expect(*note_of_difference(b.p) == NOT_HELD && job.failures > 0 && b.p.combined == 1, "a combine that was overtaken is reported");
+    // The next combine is right.
+    b.send_combine(b.made, weights.data(), s.most, b.p.received), b.receive_combine(topk.data(), s.most, true);
+    expect(memcmp(b.out.data(), untouched.data(), untouched.size() * 16) != 0 && b.p.combined == 2, "the combine behind it");
+    job.failures = 0;
+}
+
 // A rank stops during a round, and the others mask it. It runs again while they wait for rows of a later round in the
 // same memory.
 static void resumed(const shape& s, char* heap) {
@@ -465,6 +484,9 @@ int main() {
     if (!on_all(2, 4 << 20, [](int, int) { return true; }, [&](char* heap) { of_other_kind({2, 4, 1, 2, 16}, heap); }))
         printf("rows of the other kind\n"), failures++;
     // Mapped, and through the proxy.
+    for (bool mapped : {true, false})
+        if (!on_all(2, 4 << 20, [=](int, int) { return mapped; }, [&](char* heap) { overtaken({2, 4, 1, 2, 16}, heap); }))
+            printf("a combine that was overtaken, mapped %d\n", mapped), failures++;
     for (bool mapped : {true, false}) {
         met = (std::atomic<int>*)shared_memory(64);
         if (on_all(3, 4 << 20, [=](int, int) { return mapped; }, [&](char* heap) { resumed({3, 4, 1, 2, 16}, heap); })) continue;

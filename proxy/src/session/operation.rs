@@ -78,8 +78,12 @@ impl<'a> Place<'a> {
         self.head.pe
     }
 
-    /// Its offset among the PE's registrations, if `bytes` from there are inside.
+    /// Its offset among the PE's registrations, if `bytes` from there are inside. No bytes may be anywhere: they go to
+    /// the memory's nearest byte, in the order of other operations.
     pub(super) fn offset(&self, operation: Operation, bytes: u64) -> Result<u64> {
+        if bytes == 0 {
+            return Ok(self.head.offset.wrapping_add(self.at.min(self.head.len.saturating_sub(1))));
+        }
         let inside = self.at.checked_add(bytes).is_some_and(|end| end <= self.head.len);
         let offset = self.head.offset.wrapping_add(self.at);
         if inside { Ok(offset) } else { Err(Error::OutOfSegment { operation, pe: self.head.pe, offset, bytes }) }

@@ -44,6 +44,8 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         self.sent = 0
         self.numbers: dict[int, int] = {}
         self.open: dict[str, object] = {}
+        # The number of the dispatch whose tokens the open combine returns.
+        self.returning = 0
         self.next_combine: Any = None
 
     def prepare(self, most_tokens: int, hidden: int, experts: int, k: int) -> _symrail.EpDeviceLowLatency:
@@ -75,6 +77,14 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         if call in self.open:
             raise StateError(f"{call}: the hook of the last one was not called; one at a time is sent")
 
+    def _must_not_overwrite(self) -> None:
+        """Refuses a dispatch into memory that the hook of an open combine reads."""
+        if "low_latency_combine" in self.open and self.sent + 1 - self.returning >= _HELD:
+            raise StateError(
+                "low_latency_dispatch: the hook of a low_latency_combine was not called, whose tokens this dispatch "
+                "would overwrite: call it before"
+            )
+
     def _must_be_held(self, ranges: int) -> None:
         """Refuses a dispatch whose tokens are not there (any more)."""
         number = self.numbers.get(ranges)
@@ -102,6 +112,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         """Sends, and with `receives` also receives; otherwise the hook does, which fills the arrays."""
         of_call = (x, topk_idx, most_tokens, experts, stats, waits, use_fp8, power_of_two, packs)
         self._must_be_closed("low_latency_dispatch")
+        self._must_not_overwrite()
         stream, buffers = current_stream(self.gpu), self.held
         of = (self.gpu, self.ranks, self.shape)
         made = None if buffers is None else buffers.dispatch(stream, receives, of, of_call)
@@ -161,7 +172,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         if receives:
             return combined, None
         kept = (x, topk_idx, topk_weights, combined, waits)
-        self.open["low_latency_combine"] = kept
+        self.open["low_latency_combine"], self.returning = kept, self.numbers[ranges]
 
         def receive() -> None:
             if self.open.get("low_latency_combine") is not kept:

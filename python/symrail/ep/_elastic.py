@@ -235,7 +235,7 @@ class ElasticBuffer:
         one for each row then, and there are no experts. With a `handle` tokens take the routes of an earlier dispatch.
         Raises as `Buffer.dispatch` does.
         """
-        given = (*x, topk_weights) if isinstance(x, tuple) else (x, topk_weights)
+        given = (x, topk_idx, topk_weights, cumulative_local_expert_recv_stats, handle)
         with self._on_stream(previous_event, async_with_compute_stream, allocate_on_comm_stream, given) as call:
             if previous_event_before_epilogue is not None:
                 previous_event_before_epilogue.current_stream_wait()
@@ -265,7 +265,7 @@ class ElasticBuffer:
                 rows, weights = self._expand(rows, weights, handle)
             if use_tma_aligned_col_major_sf and isinstance(rows, tuple):
                 rows = (rows[0], rows[1].t().contiguous().t())
-            call.made(rows, weights, handle.tensors())
+            call.made(rows, weights, handle)
         return rows, slots, weights, handle, call.event(None)
 
     def combine(
@@ -287,7 +287,7 @@ class ElasticBuffer:
         """
         import torch
 
-        given = (x, topk_weights, bias)
+        given = (x, topk_weights, bias, handle)
         with self._on_stream(previous_event, async_with_compute_stream, allocate_on_comm_stream, given) as call:
             if previous_event_before_epilogue is not None:
                 previous_event_before_epilogue.current_stream_wait()

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .._gpu import is_on_gpu
 from ..errors import ArgumentError
 from ._events import EventHandle, EventOverlap, at_current_stream
 
 
 def _tensors(values: Any) -> Iterator[Any]:
-    """The tensors among values and tuples of them."""
+    """The tensors among values, tuples of them, and values that tell their `tensors()`."""
     for value in values:
         if isinstance(value, tuple):
             yield from _tensors(value)
-        elif hasattr(value, "record_stream"):
+        elif hasattr(value, "tensors"):
+            yield from _tensors(value.tensors())
+        elif hasattr(value, "record_stream") and is_on_gpu(value):
             yield value
 
 
@@ -65,10 +68,11 @@ class _CallElsewhere(_Call):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.current.__exit__(None, None, None)
-        if kind is not None:
-            return
+        # A call that fails may have launched a part of its work.
         for tensor in _tensors(self.given):
             tensor.record_stream(self.stream)
+        if kind is not None:
+            return
         for tensor in _tensors(self.results):
             tensor.record_stream(self.caller)
 

@@ -256,6 +256,8 @@ def order(buffer, ranks):
         for of in (handle, handle, *handles[-2:]):
             found, _, receive = buffer.low_latency_combine(rows, topk_idx, weights, of, return_recv_hook=True)
             refused("the hook of the last one", buffer.low_latency_combine, rows, topk_idx, weights, of)
+            if of is not handle:
+                refused("would overwrite", buffer.low_latency_dispatch, **given)
             receive()
             refused("a second", receive)
             assert torch.equal(found, x)

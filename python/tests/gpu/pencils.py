@@ -114,6 +114,71 @@ def new_memory(torch):
     done("torch: new pencils on another stream")
 
 
+def replayed(torch):
+    """A plan with a larger workspace is made after a graph was captured: replays and the plan do not disturb each other."""
+    n = symrail.n_pes()
+    grid = decomp.Grid((32, 32, 32), (n, 1), arrays=torch, heap_bytes=32 << 20)
+    x, y = grid.empty("x", torch.float32), grid.empty("y", torch.float32)
+    x.array[:] = numbers(torch, x, torch.float32)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    grid.transpose(x, y, stream=stream)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        grid.transpose(x, y, stream=stream)
+    wide = grid.empty("x", torch.complex128)
+    wide.array[:] = numbers(torch, wide, torch.complex128)
+    there = grid.transpose(wide, "y")
+    # The words of this plan take the first memory that is free.
+    back = grid.transpose(there, "x")
+    torch.cuda.synchronize()
+    for turn in range(5):
+        for pencil in (y, there, back):
+            pencil.array.fill_(-1)
+        torch.cuda.synchronize()
+        graph.replay()
+        torch.cuda.synchronize()
+        grid.transpose(wide, there)
+        grid.transpose(there, back)
+        torch.cuda.synchronize()
+        assert bool((y.array == numbers(torch, y, torch.float32)).all()), turn
+        assert bool((there.array == numbers(torch, there, torch.complex128)).all()), turn
+        assert bool((back.array == wide.array).all()), turn
+    grid.free()
+    done("torch: a graph from before a larger workspace")
+
+
+def refused(torch):
+    """A PE that hears of a refused round takes part in the round of the call that raises it."""
+    n, me = symrail.n_pes(), symrail.my_pe()
+    grid = decomp.Grid((32, 32, 32), (n, 1), arrays=torch, heap_bytes=32 << 20)
+    x, y = grid.empty("x", torch.float64), grid.empty("y", torch.float64)
+    x.array[:] = numbers(torch, x, torch.float64)
+    torch.cuda.synchronize()
+    grid.transpose(x, y)
+    torch.cuda.synchronize()
+    both = torch.zeros(x._memory.numel() + y._memory.numel(), dtype=torch.float64, device=x.array.device)
+    none = (0, 0, 0)
+    for turn in range(3):
+        # PE 0's arrays overlap in this round.
+        source = grid._pencil("x", both[: x._memory.numel()], none, none) if me == 0 else x
+        dest = grid._pencil("y", both[2 : 2 + y._memory.numel()], none, none) if me == 0 else y
+        told = []
+        for arrays in ((source, dest), (x, y)):
+            try:
+                grid.transpose(*arrays)
+            except symrail.errors.ArgumentError as error:
+                told.append(str(error))
+            torch.cuda.synchronize()
+            symrail.barrier_all()
+        assert len(told) == 1 and ("overlap" in told[0]), told
+        assert bool((y.array == numbers(torch, y, torch.float64)).all()), (turn, told)
+        y.array.fill_(-1)
+        torch.cuda.synchronize()
+    grid.free()
+    done("torch: a round that one PE refuses")
+
+
 def fft(torch):
     """A forward transform of a wave has one term."""
     grid = decomp.Grid((32, 32, 32), arrays=torch)
@@ -144,6 +209,9 @@ def main():
             check(torch, torch.complex128, True, engines)
         two_streams(torch)
         new_memory(torch)
+        replayed(torch)
+        if symrail.n_pes() > 1:
+            refused(torch)
         fft(torch)
         done("torch: an FFT on a grid that was measured")
         try:

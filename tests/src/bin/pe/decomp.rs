@@ -192,11 +192,30 @@ fn plans(rt: &Runtime, heap: &TeamHeap, world: &Team) -> Result<()> {
     let (mut mine, mut theirs) = (vec![common.base().addr() as u64 - rt_base(rt, &common) as u64], vec![0u64; n]);
     same.plan.run(&mut mine, &mut theirs, &mut same.work).unwrap();
     assert!(theirs.iter().all(|&at| at == mine[0]), "the block is at the same place everywhere: {theirs:?}");
+    workspaces_of_graphs(&all);
     new_plans(heap, rt);
     tuning(heap, world, rt);
     array.give_back(kept).unwrap();
     all.give_back(common).unwrap();
     array.into_team().destroy()
+}
+
+/// Memory that a graph of one PE writes to is not given to others when a larger workspace replaces it.
+fn workspaces_of_graphs(array: &Decomposition) {
+    let take = || array.workspace(4 << 20).unwrap();
+    let first = take();
+    let at = first.base();
+    assert!(array.replace(first).unwrap().is_none(), "no graph uses it");
+    let mut second = take();
+    assert_eq!(second.base(), at, "the memory was free");
+    if array.rank() == 0 {
+        second.keep();
+    }
+    let kept = array.replace(second).unwrap().expect("a graph of PE 0 uses it: all PEs keep it");
+    let third = take();
+    assert_ne!(third.base(), at, "a replay writes there");
+    array.give_back(third).unwrap();
+    array.give_back(kept).unwrap();
 }
 
 /// Plans that run as soon as they are made: their first blocks follow the words by which the PEs agree on the plan.

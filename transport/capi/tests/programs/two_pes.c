@@ -105,6 +105,16 @@ static void run(unsigned flags, int local) {
     for (uint64_t i = 0; i < 32; i++) CHECK(heap->word[4 + i] == i);
     CHECK(heap->word[3] == 9 && heap->word[2] == (me == 0 ? 2000 : 0));
 
+    /* No bytes may be anywhere, also at the end of memory, and a signal comes with them. */
+    for (uint64_t at = sizeof *heap - 1; at <= sizeof *heap + 1; at++) {
+        DO(symrail_transport_put(t, 0, peer, at, mine, 0));
+        DO(symrail_transport_put_copied(t, 0, peer, at, mine, 0));
+        DO(symrail_transport_get(t, 0, peer, at, back, 0));
+        DO(symrail_transport_put_signal(t, 0, peer, at, mine, 0, peer, words, SYMRAIL_TRANSPORT_ADD, 1));
+    }
+    while (*(volatile uint64_t *)&heap->word[0] != 9) DO(symrail_transport_progress(t));
+    DO(symrail_transport_quiet(t, 0));
+
     /* Every refusal has a sentence. */
     CHECK(symrail_transport_put(t, 0, peer, sizeof *heap, mine, 1) == SYMRAIL_TRANSPORT_EINVAL);
     CHECK(symrail_transport_amo(t, 0, peer, words + 4, 2, 3, 1, 0, NULL) == SYMRAIL_TRANSPORT_EINVAL);
