@@ -26,7 +26,24 @@ impl Endpoint {
     /// On an error nothing was started: the PE does not exist, the range is not inside of one segment, the word is not
     /// aligned, the operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is
     /// no room ([`Error::Full`]; see [`Endpoint::ready`]).
-    pub unsafe fn submit(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
+    pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        match command {
+            // SAFETY: the caller's promise.
+            Command::Put { dest, source, len } => unsafe { self.start_put(pe, dest, source, len, owner) },
+            // SAFETY: the caller's promise.
+            other => unsafe { self.start(pe, other, owner) },
+        }
+    }
+
+    /// As [`Endpoint::submit`], for a put: a copy of the code without what only other operations need.
+    #[inline(never)]
+    unsafe fn start_put(&mut self, pe: Pe, dest: u64, source: Source, len: u64, owner: Owner) -> Result<OpHandle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(pe, Command::Put { dest, source, len }, owner) }
+    }
+
+    #[inline(always)]
+    unsafe fn start(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
         self.core.validate(pe, &command)?;
         let (operation, native) = (command.operation(), self.core.profile.native_amo());
         // An empty transfer is done at once, too, because providers differ about empty writes (shm never completes
@@ -78,7 +95,7 @@ impl Endpoint {
 
     /// Makes an operation on the memory of the same PE a part of `op`, which ends when both have ended. A request that
     /// the issuer does not wait for alone needs no record of its own then. `owner` is that of `op`, which was started
-    /// since the last poll.
+    /// since the last poll. The endpoint is [ready](Endpoint::ready).
     ///
     /// Returns `false`, and starts nothing, where the operation cannot be a part of another. Then [`Endpoint::submit`]
     /// starts it by itself.
@@ -91,7 +108,7 @@ impl Endpoint {
     #[inline]
     pub unsafe fn join(&mut self, op: OpHandle, pe: Pe, command: &Command, owner: Owner) -> Result<bool> {
         self.core.validate(pe, command)?;
-        if !self.core.ops.goes_on(op, pe) || !self.ready() {
+        if !self.core.ops.goes_on(op, pe) {
             return Ok(false);
         }
         let placed = self.core.lanes.place(pe, command, Completion::Batched, &self.core.profile);
@@ -136,19 +153,19 @@ fn signal_as_amo(command: &mut Command) {
 impl Core {
     #[inline(always)]
     pub(super) fn validate(&self, pe: Pe, command: &Command) -> Result<()> {
-        let operation = command.operation();
-        self.lanes.accept(operation, pe)?;
+        if !self.lanes.accepts(pe) {
+            return Err(self.lanes.refusal(command.operation(), pe));
+        }
         match *command {
-            Command::Put { dest: offset, len, .. } | Command::Get { source: offset, len, .. } => {
-                self.regions.check(operation, pe, offset, len)
-            }
+            Command::Put { dest, len, .. } => self.regions.check(Operation::Put, pe, dest, len),
+            Command::Get { source, len, .. } => self.regions.check(Operation::Get, pe, source, len),
             Command::PutSignal { dest, len, signal, .. } => {
-                self.regions.check(operation, pe, dest, len)?;
-                self.validate_word(operation, pe, signal.offset, 8)
+                self.regions.check(Operation::PutSignal, pe, dest, len)?;
+                self.validate_word(Operation::PutSignal, pe, signal.offset, 8)
             }
             Command::Amo { offset, ty, op, .. } => {
                 op.must_be_defined_on(ty)?;
-                self.validate_word(operation, pe, offset, ty.size())
+                self.validate_word(Operation::Amo, pe, offset, ty.size())
             }
             Command::AgentRequest(ask) => self.validate_payload(ask.payload.len()),
         }
