@@ -83,16 +83,16 @@ impl Consumer {
         // A malformed slot is taken as it is, because waiting for more of it could take for ever.
         let known = chunks_used(chunks[0][0]);
         let used = known.unwrap_or(1);
-        for chunk in 1..CHUNKS {
+        for (chunk, words) in slot.into_iter().enumerate().skip(1) {
             if used & (1 << chunk) != 0 {
-                chunks[chunk] = read(slot[chunk], parity)?;
+                chunks[chunk] = read(words, parity)?;
             }
         }
         // Every unused chunk gets this lap's parity (see the module above), so that it cannot look like the next lap
         // but one.
-        for chunk in 1..CHUNKS {
+        for (chunk, [w0, _]) in slot.into_iter().enumerate().skip(1) {
             if used & (1 << chunk) == 0 {
-                slot[chunk][0].store(parity, Ordering::Relaxed);
+                w0.store(parity, Ordering::Relaxed);
             }
         }
         Some(Request::decode_used(&chunks, known))
