@@ -42,10 +42,11 @@ fn puts_under(tool: &[&str], device: &str, folder: &Path) -> u64 {
     ["iters", "warmup"].iter().map(|name| records[0][name].as_f64().unwrap() as u64).sum()
 }
 
-/// Counts of PE 0 per put, by callgrind, in functions of some names and what they call.
+/// Counts of PE 0 per put, by callgrind, in functions of some names and what they call unless said otherwise.
 #[derive(Debug)]
 struct Counts {
     instructions: f64,
+    /// Those of all threads, wherever they are.
     system_calls: f64,
     /// Polls of a rail, each of which reads its completion queue once.
     polls: f64,
@@ -107,10 +108,11 @@ fn a_put_of_a_host_and_of_a_device_takes_few_instructions() {
     assert!(of_host > 100.0 && of_host <= host_limit, "a host thread's put takes {of_host:.0} instructions");
     // Less than a host's would mean that a part was not counted.
     assert!(of_device > of_host && of_device <= device_limit, "a device's put takes {of_device:.0} instructions");
-    for counts in [host, device] {
-        assert!(counts.system_calls * WINDOW as f64 <= 2.0, "puts call the system: {counts:.2?} each");
+    for counts in [&host, &device] {
         assert!(counts.polls * WINDOW as f64 <= 1.0, "puts read completion queues: {counts:.2?} each");
     }
+    // A device's engine runs in other threads, too, whose calls are among its own.
+    assert!(host.system_calls * WINDOW as f64 <= 2.0, "a host's puts call the system: {host:.2?} each");
 }
 
 /// A host's put in a build of tests, and a device's.
