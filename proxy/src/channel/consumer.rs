@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::codec::chunks_used;
 use super::doorbell::Doorbell;
-use super::layout::{CHUNKS, PARITY_SHIFT};
+use super::layout::CHUNKS;
 use super::memory::ChannelMemory;
 use super::reply::{self, Reply};
 use super::request::{ReplyTo, Request};
-use super::sync::{AtomicU64, Ordering, fence};
+use super::sync::{Ordering, fence};
 
 /// Limit of requests that were taken and are not complete: so many per slot, and at least so many.
 const OUTSTANDING_PER_SLOT: usize = 4;
@@ -50,8 +50,13 @@ impl Consumer {
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        let first = self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed);
-        has_arrived(first, self.memory.parity(self.next))
+        self.has_arrived(self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed))
+    }
+
+    /// Whether a chunk's first word belongs to the next slot's lap.
+    #[inline]
+    fn has_arrived(&self, first: u64) -> bool {
+        first >> 63 == self.memory.parity(self.next) >> 63
     }
 
     /// Takes the next request and its position. `None` when there is none yet, or while too many are incomplete.
@@ -77,25 +82,37 @@ impl Consumer {
         if self.next - self.window.completed() >= self.window.capacity() {
             return None;
         }
-        let (slot, parity) = (self.memory.slot(self.next), self.memory.parity(self.next));
         let mut chunks = [[0; 2]; CHUNKS];
-        chunks[0] = read(slot[0], parity)?;
+        self.read_chunk(0, &mut chunks)?;
         // A malformed slot is taken as it is, because waiting for more of it could take for ever.
         let known = chunks_used(chunks[0][0]);
         let used = known.unwrap_or(1);
-        for (chunk, words) in slot.into_iter().enumerate().skip(1) {
+        for chunk in 1..CHUNKS {
             if used & (1 << chunk) != 0 {
-                chunks[chunk] = read(words, parity)?;
+                self.read_chunk(chunk, &mut chunks)?;
             }
         }
         // Every unused chunk gets this lap's parity (see the module above), so that it cannot look like the next lap
         // but one.
-        for (chunk, [w0, _]) in slot.into_iter().enumerate().skip(1) {
+        let parity = self.memory.parity(self.next);
+        for chunk in 1..CHUNKS {
             if used & (1 << chunk) == 0 {
-                w0.store(parity, Ordering::Relaxed);
+                self.memory.chunk(self.next, chunk)[0].store(parity, Ordering::Relaxed);
             }
         }
         Some(Request::decode_used(&chunks, known))
+    }
+
+    /// Copies a chunk of the next slot, if it has arrived. Each word is read once.
+    #[inline]
+    fn read_chunk(&self, chunk: usize, chunks: &mut [[u64; 2]; CHUNKS]) -> Option<()> {
+        let [w0, w1] = self.memory.chunk(self.next, chunk);
+        let first = w0.load(Ordering::Acquire);
+        if !self.has_arrived(first) {
+            return None;
+        }
+        chunks[chunk] = [first, w1.load(Ordering::Relaxed)];
+        Some(())
     }
 
     /// Marks a request as delivered. Returns `false`, and does nothing, when `position` is not an incomplete request.
@@ -199,19 +216,6 @@ impl Consumer {
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
     }
-}
-
-/// Whether a chunk's first word belongs to the lap of this parity.
-#[inline]
-fn has_arrived(first: u64, parity: u64) -> bool {
-    (first ^ parity) >> PARITY_SHIFT == 0
-}
-
-/// The words of a chunk of the lap of this parity, if it has arrived. Each word is read once.
-#[inline]
-fn read([w0, w1]: [&AtomicU64; 2], parity: u64) -> Option<[u64; 2]> {
-    let first = w0.load(Ordering::Acquire);
-    has_arrived(first, parity).then(|| [first, w1.load(Ordering::Relaxed)])
 }
 
 /// Completions out of order: a window over the positions from the first one that is not complete.

@@ -139,12 +139,6 @@ impl ChannelMemory {
         [self.words.at(at), self.words.at(at + 8)]
     }
 
-    /// The words of all chunks of `position`'s slot.
-    #[inline]
-    pub(super) fn slot(&self, position: u64) -> [[&AtomicU64; 2]; CHUNKS] {
-        std::array::from_fn(|chunk| self.chunk(position, chunk))
-    }
-
     /// The value and state words of a reply entry; `None` when the entry does not exist.
     pub(super) fn reply(&self, index: u32) -> Option<[&AtomicU64; 2]> {
         let index = usize::try_from(index).ok().filter(|index| *index < self.replies)?;

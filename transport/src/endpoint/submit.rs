@@ -26,24 +26,7 @@ impl Endpoint {
     /// On an error nothing was started: the PE does not exist, the range is not inside of one segment, the word is not
     /// aligned, the operation is not defined on the type, the provider lacks it ([`Error::Unsupported`]), or there is
     /// no room ([`Error::Full`]; see [`Endpoint::ready`]).
-    pub unsafe fn submit(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
-        match command {
-            // SAFETY: the caller's promise.
-            Command::Put { dest, source, len } => unsafe { self.start_put(pe, dest, source, len, owner) },
-            // SAFETY: the caller's promise.
-            other => unsafe { self.start(pe, other, owner) },
-        }
-    }
-
-    /// As [`Endpoint::submit`], for a put: a copy of the code without what only other operations need.
-    #[inline(never)]
-    unsafe fn start_put(&mut self, pe: Pe, dest: u64, source: Source, len: u64, owner: Owner) -> Result<OpHandle> {
-        // SAFETY: the caller's promise.
-        unsafe { self.start(pe, Command::Put { dest, source, len }, owner) }
-    }
-
-    #[inline(always)]
-    unsafe fn start(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
+    pub unsafe fn submit(&mut self, pe: Pe, mut command: Command, owner: Owner) -> Result<OpHandle> {
         self.core.validate(pe, &command)?;
         let (operation, native) = (command.operation(), self.core.profile.native_amo());
         // An empty transfer is done at once, too, because providers differ about empty writes (shm never completes
