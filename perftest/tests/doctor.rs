@@ -2,10 +2,11 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, missing_docs)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// Runs `symrail doctor`, after shell commands that set limits, with only these variables set.
 fn doctor(limits: &str, args: &str, env: &[(&str, &str)]) -> Output {
@@ -48,38 +49,30 @@ fn one<'a>(findings: &'a [Value], subject: &str, state: &str, words: &str) -> &'
 const NO_LIBRARIES: [(&str, &str); 2] =
     [("SYMRAIL_LIBFABRIC_SO", "/nonexistent/libfabric.so"), ("SYMRAIL_IBV_SO", "/nonexistent/libibverbs.so")];
 
-/// A folder that is removed in the end.
-struct Folder(PathBuf);
+/// A folder that describes a machine.
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("symrail-doctor-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
     }
 
     /// The machine with two packages, of which each NUMA node has a GPU and a NIC.
-    fn two_sockets(name: &str) -> Folder {
-        let folder = Folder::new(name);
+    fn two_sockets() -> Folder {
+        let folder = Folder::new();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../transport/src/topology/testdata/two-sockets.sh");
-        assert!(Command::new("sh").arg(script).arg(&folder.0).status().unwrap().success());
+        assert!(Command::new("sh").arg(script).arg(folder.0.path()).status().unwrap().success());
         folder
     }
 
     fn write(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
+        let path = self.0.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        self.0.path().to_str().unwrap()
     }
 }
 
@@ -97,7 +90,7 @@ fn without_libfabric_the_command_that_installs_it_is_named() {
 
 #[test]
 fn limits_of_the_process_are_found() {
-    let machine = Folder::two_sockets("limits");
+    let machine = Folder::two_sockets();
     let env = [NO_LIBRARIES[0], NO_LIBRARIES[1], ("SYMRAIL_SYSFS", machine.path())];
     let found = findings("ulimit -l 64; ulimit -f 64; ulimit -v 8000000", &env);
     let memlock = one(&found, "memlock", "problem", "64.00 KiB, and RDMA NICs lock a heap of 512.00 MiB");
@@ -106,7 +99,7 @@ fn limits_of_the_process_are_found() {
     let found = findings("ulimit -v 8000000", &env);
     one(&found, "addresses", "problem", "7.63 GiB");
     // Without an RDMA NIC no memory is locked.
-    let plain = Folder::new("plain");
+    let plain = Folder::new();
     let found = findings("ulimit -l 64", &[NO_LIBRARIES[0], NO_LIBRARIES[1], ("SYMRAIL_SYSFS", plain.path())]);
     one(&found, "memlock", "ok", "no RDMA NIC needs more");
 }
@@ -133,7 +126,7 @@ fn few_descriptors_are_as_many_pes() {
 
 #[test]
 fn a_container_s_limits_are_found() {
-    let machine = Folder::new("container");
+    let machine = Folder::new();
     machine.write("fs/cgroup/memory.max", "104857600\n");
     machine.write("fs/cgroup/cpu.max", "150000 100000\n");
     machine.write("kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n");
@@ -153,7 +146,7 @@ fn a_container_s_limits_are_found() {
 
 #[test]
 fn hardware_without_its_library_is_a_problem() {
-    let machine = Folder::two_sockets("hardware");
+    let machine = Folder::two_sockets();
     let gpu = "devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:03:00.0/vendor";
     machine.write(gpu, "0x10de\n");
     let found = findings("", &[NO_LIBRARIES[0], NO_LIBRARIES[1], ("SYMRAIL_SYSFS", machine.path())]);
@@ -192,10 +185,10 @@ fn driver(folder: &Path) -> bool {
 
 #[test]
 fn gpus_that_do_not_reach_one_another_or_nics_are_found() {
-    let machine = Folder::two_sockets("gpus");
+    let machine = Folder::two_sockets();
     machine.write("kernel/iommu_groups/0/type", "identity\n");
     machine.write("kernel/iommu_groups/1/type", "DMA-FQ\n");
-    if !driver(&machine.0) {
+    if !driver(machine.0.path()) {
         println!("SKIPPED: no C compiler (cc)");
         return;
     }

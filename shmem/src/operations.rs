@@ -28,6 +28,7 @@ impl Communicator {
     ///
     /// # Errors
     /// There are none, with the reason; the PE has left; this process was forked from the one that joined.
+    #[inline]
     pub fn wire(&self) -> Result<&Wire> {
         self.job.here()?;
         self.wire.as_ref().map_err(Error::clone)

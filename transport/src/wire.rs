@@ -151,24 +151,22 @@ impl Request {
     /// Encoded size in bytes.
     pub const SIZE: usize = 48;
 
-    /// Encodes the request.
+    /// Encodes the request, as words: they cost a store each.
     #[inline(always)]
     #[must_use]
-    pub fn encode(&self) -> [u8; Self::SIZE] {
-        let mut b = [0; Self::SIZE];
-        b[0] = self.kind as u8;
-        b[1] = self.op as u8 | (self.ty as u8) << 3 | u8::from(self.fetch) << 6 | u8::from(self.urgent) << 7;
-        b[2] = self.origin;
-        b[3] = self.lane;
-        b[4..8].copy_from_slice(&self.source.to_le_bytes());
-        b[8..12].copy_from_slice(&self.sequence.to_le_bytes());
-        b[12..14].copy_from_slice(&self.payload.to_le_bytes());
-        b[14..16].copy_from_slice(&self.acknowledged.to_le_bytes());
-        b[16..24].copy_from_slice(&self.offset.to_le_bytes());
-        b[24..32].copy_from_slice(&self.operand.to_le_bytes());
-        b[32..40].copy_from_slice(&self.second.to_le_bytes());
-        b[40..48].copy_from_slice(&self.id.to_le_bytes());
-        b
+    pub fn encode(&self) -> [[u8; 8]; Self::SIZE / 8] {
+        let what = self.op as u8 | (self.ty as u8) << 3 | u8::from(self.fetch) << 6 | u8::from(self.urgent) << 7;
+        let kind = u32::from_le_bytes([self.kind as u8, what, self.origin, self.lane]);
+        let head = u64::from(kind) | u64::from(self.source) << 32;
+        let numbers = u64::from(self.sequence) | u64::from(self.payload) << 32 | u64::from(self.acknowledged) << 48;
+        [
+            head.to_le_bytes(),
+            numbers.to_le_bytes(),
+            self.offset.to_le_bytes(),
+            self.operand.to_le_bytes(),
+            self.second.to_le_bytes(),
+            self.id.to_le_bytes(),
+        ]
     }
 
     /// Makes an encoded request urgent.
@@ -439,7 +437,7 @@ mod tests {
                 origin, fetch: flags & 1 != 0, urgent: flags & 2 != 0, lane, source, sequence,
                 payload: payload.len() as u16, acknowledged, offset, operand, second, id,
             };
-            let mut bytes = request.encode().to_vec();
+            let mut bytes = request.encode().as_flattened().to_vec();
             bytes.extend_from_slice(&payload);
             bytes.resize(Request::SIZE + Request::padded(payload.len()), 0);
             prop_assert_eq!(Request::decode(&bytes), Ok((request, &payload[..], &[][..])));

@@ -275,6 +275,7 @@ impl Thread<'_> {
 ///
 /// # Safety
 /// `address` is valid for an atomic store of the width, and aligned to it.
+#[inline]
 unsafe fn store(address: *mut u8, width: Width, bits: u64) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -291,6 +292,7 @@ unsafe fn store(address: *mut u8, width: Width, bits: u64) {
 ///
 /// # Safety
 /// `address` is valid for an atomic load of the width, and aligned to it.
+#[inline]
 unsafe fn load(address: *mut u8, width: Width) -> u64 {
     // SAFETY: the caller's promise.
     unsafe {

@@ -55,11 +55,10 @@ impl<T: Element> Symmetric<T> {
     ///
     /// # Errors
     /// They are not all among these elements.
+    #[inline]
     pub fn part(self, start: u64, len: u64) -> Result<Self, DeviceError> {
         if start.checked_add(len).is_none_or(|end| end > self.len) {
-            let text =
-                format!("elements {start}..{start}+{len} are not within the {} elements of the object", self.len);
-            return Err(DeviceError::Argument(text));
+            return Err(beyond(start, len, self.len));
         }
         Ok(Self::new(self.offset + start * T::WIDTH.bytes() as u64, len))
     }
@@ -71,6 +70,11 @@ impl<T: Element> Symmetric<T> {
     pub fn at(self, index: u64) -> Result<Self, DeviceError> {
         self.part(index, 1)
     }
+}
+
+#[cold]
+fn beyond(start: u64, len: u64, all: u64) -> DeviceError {
+    DeviceError::Argument(format!("elements {start}..{start}+{len} are not within the {all} elements of the object"))
 }
 
 /// Memory of the calling PE for an operation's source or destination: symmetric, or a registered buffer.

@@ -22,6 +22,8 @@ pub struct Thread<'a> {
     grid: Grid,
     block: &'a Block,
     id: usize,
+    /// This thread's channel, if there are any.
+    producer: Option<&'a Producer>,
     reply: RefCell<Option<ReplySlot>>,
     /// For each channel, the number of failures that this thread has seen.
     known_errors: Box<[Cell<u64>]>,
@@ -47,8 +49,10 @@ pub(super) struct What {
 
 impl<'a> Thread<'a> {
     pub(super) fn new(view: &'a DeviceView, grid: Grid, block: &'a Block, id: usize) -> Self {
-        let known_errors = view.parts().producers.iter().map(|producer| Cell::new(producer.errors())).collect();
-        Self { view, grid, block, id, reply: RefCell::new(None), known_errors, fenced: Cell::new(0) }
+        let producers = &view.parts().producers;
+        let known_errors = producers.iter().map(|producer| Cell::new(producer.errors())).collect();
+        let producer = producers.get(channel_of(id, view));
+        Self { view, grid, block, id, producer, reply: RefCell::new(None), known_errors, fenced: Cell::new(0) }
     }
 
     /// This PE.
@@ -101,10 +105,11 @@ impl<'a> Thread<'a> {
 
     /// The number of this thread's channel.
     pub(super) fn channel(&self) -> usize {
-        self.id % self.parts().producers.len().max(1)
+        channel_of(self.id, self.view)
     }
 
     /// Checks an operation on `len` elements of `memory` at `pe`, and finds its path.
+    #[inline]
     pub(super) fn route<T: Element>(
         &self,
         what: What,
@@ -114,19 +119,22 @@ impl<'a> Thread<'a> {
         // The check is repeated, since the name may come from a view of a larger heap.
         self.view.check(what.operation, what.pe, memory.offset(), memory.bytes().max(what.bytes))?;
         let parts = self.parts();
-        match parts.peer_bases[what.pe as usize] {
-            base if base != 0 && direct => Ok(Route::Mapped(at(base, memory.offset()))),
-            _ => parts.producers.get(self.channel()).map(Route::Channel).ok_or(DeviceError::NoChannel { pe: what.pe }),
+        match (parts.peer_bases[what.pe as usize], self.producer) {
+            (base, _) if base != 0 && direct => Ok(Route::Mapped(at(base, memory.offset()))),
+            (_, Some(producer)) => Ok(Route::Channel(producer)),
+            (_, None) => Err(DeviceError::NoChannel { pe: what.pe }),
         }
     }
 
     /// The address of an element of this PE's heap.
+    #[inline]
     pub(super) fn heap<T: Element>(&self, operation: Operation, memory: Symmetric<T>) -> Result<*mut u8, DeviceError> {
         self.view.check(operation, self.my_pe(), memory.offset(), memory.bytes())?;
         Ok(at(self.parts().heap_base, memory.offset()))
     }
 
     /// The address of local memory, in the heap or not.
+    #[inline]
     pub(super) fn local<T: Element>(
         &self,
         operation: Operation,
@@ -139,6 +147,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Pushes a request and returns its position.
+    #[inline]
     pub(super) fn issue(&self, what: What, to: &Producer, request: &Request) -> Result<u64, DeviceError> {
         let mut waiter = Waiter::new(self.view);
         to.push(request, || if waiter.pause() { Ok(()) } else { Err(self.timed_out(what)) })
@@ -186,7 +195,7 @@ impl<'a> Thread<'a> {
     pub fn fence(&self) -> Result<(), DeviceError> {
         // The fence orders stores to mapped peers, also before later requests.
         fence(Ordering::SeqCst);
-        let Some(producer) = self.parts().producers.get(self.channel()) else { return Ok(()) };
+        let Some(producer) = self.producer else { return Ok(()) };
         // There is nothing to order if nothing was pushed since the last fence, or if all of it is delivered.
         let pushed = producer.pushed();
         if pushed != self.fenced.get() && producer.completed() < pushed {
@@ -227,6 +236,11 @@ impl<'a> Thread<'a> {
     fn timed_out(&self, What { operation, pe, bytes }: What) -> DeviceError {
         DeviceError::Timeout { operation, pe, bytes, seconds: self.parts().timeout.as_secs() }
     }
+}
+
+/// The number of the channel of the thread with this number.
+fn channel_of(thread: usize, view: &DeviceView) -> usize {
+    thread % view.parts().producers.len().max(1)
 }
 
 /// An address of exposed memory.

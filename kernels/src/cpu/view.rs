@@ -102,6 +102,7 @@ impl DeviceView {
         &self.answer_waits
     }
 
+    #[inline]
     pub(super) fn parts(&self) -> &DeviceParts {
         &self.parts
     }
@@ -121,13 +122,19 @@ impl DeviceView {
     }
 
     /// Whether the range is within the heap of an existing PE.
+    #[inline]
     pub(super) fn check(&self, operation: Operation, pe: Pe, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        if pe < self.parts.n_pes && offset.checked_add(bytes).is_some_and(|end| end <= self.parts.heap_size) {
+            return Ok(());
+        }
+        Err(self.outside(operation, pe, offset, bytes))
+    }
+
+    #[cold]
+    fn outside(&self, operation: Operation, pe: Pe, offset: u64, bytes: u64) -> DeviceError {
         if pe >= self.parts.n_pes {
-            return Err(Error::NoSuchPe { pe: pe.into(), last: self.parts.n_pes - 1 }.into());
+            return Error::NoSuchPe { pe: pe.into(), last: self.parts.n_pes - 1 }.into();
         }
-        if offset.checked_add(bytes).is_none_or(|end| end > self.parts.heap_size) {
-            return Err(Error::OutOfSegment { operation, pe, offset, bytes }.into());
-        }
-        Ok(())
+        Error::OutOfSegment { operation, pe, offset, bytes }.into()
     }
 }

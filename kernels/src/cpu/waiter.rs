@@ -24,6 +24,7 @@ pub(super) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
+    #[inline]
     pub(super) fn new(view: &'a DeviceView) -> Self {
         Self { view, rounds: 0, backoff: Backoff::new(SPINS, YIELDS, SLEEP), deadline: None }
     }

@@ -95,36 +95,44 @@ impl ChannelMemory {
         self.words.base
     }
 
+    #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {
         self.words.at(layout::HEAD)
     }
 
+    #[inline]
     pub(super) fn cached_tail(&self) -> &AtomicU64 {
         self.words.at(layout::CACHED_TAIL)
     }
 
+    #[inline]
     pub(super) fn tail(&self) -> &AtomicU64 {
         self.words.at(layout::TAIL)
     }
 
+    #[inline]
     pub(super) fn completed(&self) -> &AtomicU64 {
         self.words.at(layout::COMPLETED)
     }
 
+    #[inline]
     pub(super) fn errors(&self) -> &AtomicU64 {
         self.words.at(layout::ERRORS)
     }
 
+    #[inline]
     pub(super) fn sleeping(&self) -> &AtomicU64 {
         self.words.at(layout::SLEEPING)
     }
 
     /// The parity of `position`'s lap, in place.
+    #[inline]
     pub(super) fn parity(&self, position: u64) -> u64 {
         layout::parity(position, self.slots as u64)
     }
 
     /// Both words of one chunk of `position`'s slot. `chunk` is taken modulo the chunks of a slot.
+    #[inline]
     pub(super) fn chunk(&self, position: u64, chunk: usize) -> [&AtomicU64; 2] {
         let slot = (position & (self.slots as u64 - 1)) as usize;
         let at = HEADER_BYTES + slot * SLOT_BYTES + (chunk % CHUNKS) * CHUNK_BYTES;

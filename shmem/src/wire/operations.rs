@@ -37,9 +37,9 @@ impl<'a> WireContext<'a> {
         match command {
             // A thread of the peer may wait for a word to change.
             // SAFETY: see above.
-            Command::Amo { .. } | Command::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, command) },
+            Command::Amo { .. } | Command::PutSignal { .. } => unsafe { self.start_and_leave(path, pe, &command) },
             // SAFETY: see above.
-            _ => unsafe { self.start(path, pe, command, false) }.map(drop),
+            _ => unsafe { self.start(path, pe, &command, false) }.map(drop),
         }
     }
 
@@ -50,7 +50,7 @@ impl<'a> WireContext<'a> {
     pub unsafe fn track(&self, pe: Pe, command: Command) -> Result<Tracked> {
         let path = self.path_of(&command);
         // SAFETY: the caller's promise.
-        let tag = unsafe { self.start(path, pe, command, true) }?;
+        let tag = unsafe { self.start(path, pe, &command, true) }?;
         if self.host().leaves_behind() {
             self.wire().driver().leave_behind();
         }
@@ -86,7 +86,7 @@ impl<'a> WireContext<'a> {
             self.end_fences()?;
         }
         // SAFETY: the caller's promise, for as long as this call takes.
-        unsafe { self.run(self.path_of(&command), pe, command) }
+        unsafe { self.run(self.path_of(&command), pe, &command) }
     }
 
     /// A put or put-signal whose source may be re-used when this returns.
@@ -102,15 +102,15 @@ impl<'a> WireContext<'a> {
         {
             *source = Source::Copied(source.ptr());
             // SAFETY: the bytes are copied during the call.
-            return unsafe { self.start_and_leave(path, pe, command) };
+            return unsafe { self.start_and_leave(path, pe, &command) };
         }
         // SAFETY: this call does not return before the operation is complete.
-        unsafe { self.run(path, pe, command) }.map(drop)
+        unsafe { self.run(path, pe, &command) }.map(drop)
     }
 
     /// Starts an operation. The proxy thread will send operations that wait to be coalesced, since this thread may
     /// compute from now on.
-    unsafe fn start_and_leave(&self, path: Path, pe: Pe, command: Command) -> Result<()> {
+    unsafe fn start_and_leave(&self, path: Path, pe: Pe, command: &Command) -> Result<()> {
         // SAFETY: the caller's promise.
         let done = unsafe { self.start(path, pe, command, false) }.map(drop);
         if self.host().leaves_behind() {
@@ -120,7 +120,8 @@ impl<'a> WireContext<'a> {
     }
 
     /// Submits to a path, freeing slots as needed. Returns the operation's tag there.
-    unsafe fn start(&self, path: Path, pe: Pe, command: Command, tagged: bool) -> Result<u64> {
+    #[inline(always)]
+    unsafe fn start(&self, path: Path, pe: Pe, command: &Command, tagged: bool) -> Result<u64> {
         // SAFETY: the caller's promise.
         unsafe {
             match path {
@@ -132,7 +133,7 @@ impl<'a> WireContext<'a> {
 
     /// Submits to the host endpoint; the caller may continue to use it without taking its lock again.
     #[inline(always)]
-    unsafe fn start_on_host(&self, pe: Pe, command: Command, tagged: bool) -> Result<(InUse<'a>, u64)> {
+    unsafe fn start_on_host(&self, pe: Pe, command: &Command, tagged: bool) -> Result<(InUse<'a>, u64)> {
         self.wire().driver().expect_traffic();
         self.keep_fence(Path::Host)?;
         let mut side = self.host().lock();
@@ -149,11 +150,11 @@ impl<'a> WireContext<'a> {
         let tag = side.new_tag();
         let owner = Owner { issuer: HOST, tag: tagged.then_some(tag) };
         // SAFETY: the caller's promise.
-        unsafe { side.endpoint.submit(pe, command, owner) }?;
+        unsafe { side.endpoint.submit(pe, *command, owner) }?;
         Ok((side, tag))
     }
 
-    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, command: Command, tagged: bool) -> Result<u64> {
+    unsafe fn start_on_engine(&self, thread: usize, pe: Pe, command: &Command, tagged: bool) -> Result<u64> {
         let (driver, path) = (&self.wire().drivers[thread], Path::Engine(thread));
         driver.expect_traffic();
         self.keep_fence(path)?;
@@ -167,7 +168,7 @@ impl<'a> WireContext<'a> {
             self.note_use(path);
             let owner = Owner { issuer: self.issuer(), tag: tagged.then_some(tag) };
             // SAFETY: the caller's promise.
-            match unsafe { engine.submit_as(pe, command, owner, self.priority()) } {
+            match unsafe { engine.submit_as(pe, *command, owner, self.priority()) } {
                 // There is room for fewer bulk operations.
                 Err(Failure::Full { .. }) => {
                     engine.poll();
@@ -179,7 +180,7 @@ impl<'a> WireContext<'a> {
     }
 
     #[inline]
-    unsafe fn run(&self, path: Path, pe: Pe, command: Command) -> Result<u64> {
+    unsafe fn run(&self, path: Path, pe: Pe, command: &Command) -> Result<u64> {
         // SAFETY (both): the caller's promise; this call waits for the completion.
         match path {
             Path::Host => {

@@ -100,7 +100,7 @@ impl Issuers {
     }
 
     /// Counts an operation that was appended to another one of its issuer.
-    #[inline]
+    #[inline(always)]
     pub fn appended(&mut self, owner: Owner) {
         self.state(owner.issuer).wait_predictor.issued();
     }

@@ -53,22 +53,23 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn launch_request(&mut self, pe: Pe, lane: usize, op: OpHandle, command: &Command, flags: PostFlags) {
         let request = |kind, amo, ty, words| self.core.profile.request(kind, amo, ty, words, op);
-        let (plain, payload, fetch) = match *command {
+        let (request, payload) = match *command {
             Command::Put { dest, source, len } => {
                 let words = (dest, 0, 0);
-                (request(RequestKind::Put, AmoOp::Set, AmoType::U64, words), Some((source, len)), false)
+                (request(RequestKind::Put, AmoOp::Set, AmoType::U64, words), Some((source, len)))
             }
             Command::PutSignal { dest, source, len, signal } => {
                 let words = (dest, signal.value, signal.offset);
-                (request(RequestKind::PutSignal, signal.op, AmoType::U64, words), Some((source, len)), false)
+                (request(RequestKind::PutSignal, signal.op, AmoType::U64, words), Some((source, len)))
             }
             Command::Amo { offset, ty, op: amo, operand, compare, fetch } => {
-                (request(RequestKind::Amo, amo, ty, (offset, operand, compare)), None, fetch != Fetch::No)
+                let plain = request(RequestKind::Amo, amo, ty, (offset, operand, compare));
+                (Request { fetch: fetch != Fetch::No, ..plain }, None)
             }
             Command::Get { .. } | Command::AgentRequest(_) => return,
         };
         let payload = payload.map(|(source, len)| (source.ptr().cast_mut(), len as usize));
-        self.launch_message(pe, lane, op, Request { fetch, ..plain }, payload, flags);
+        self.launch_message(pe, lane, op, request, payload, flags);
     }
 
     /// Launches deferred operations, as far as fences permit now.

@@ -257,7 +257,7 @@ pub(super) unsafe fn begin(message: *mut u8, token: Token) -> *mut u8 {
 pub(super) unsafe fn fill(to: *mut u8, request: &Request, ptr: *const u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        to.cast::<[u8; Request::SIZE]>().write(request.encode());
+        to.cast::<[[u8; 8]; Request::SIZE / 8]>().write(request.encode());
         let payload = to.add(Request::SIZE);
         // A word, the most frequent payload, needs no calls.
         if len == 8 {
@@ -286,7 +286,7 @@ impl Core {
             if request.id != 0 && self.ops.has_failed(request.id) {
                 let nothing = Request { kind: RequestKind::Flush, fetch: false, ..request }.encode();
                 // SAFETY: the caller's promise; the message has a request of this size there.
-                unsafe { message.add(at).copy_from_nonoverlapping(nothing.as_ptr(), Request::SIZE) };
+                unsafe { message.add(at).copy_from_nonoverlapping(nothing.as_flattened().as_ptr(), Request::SIZE) };
             }
             at += size;
         }

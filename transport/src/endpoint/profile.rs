@@ -192,7 +192,7 @@ impl Profile {
     }
 
     /// The PE number that a destination has for this PE: messages to the destination name this as their source.
-    #[inline]
+    #[inline(always)]
     pub fn source_at(&self, dest: Dest) -> Pe {
         self.sources.as_ref().map_or(self.me, |sources| self.me ^ *sources.get(dest))
     }

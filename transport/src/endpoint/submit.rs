@@ -97,7 +97,7 @@ impl Endpoint {
 
     /// Makes an operation on the memory of the same PE a part of `op`, which ends when both have ended. A request that
     /// the issuer does not wait for alone needs no record of its own then. `owner` is that of `op`, which was started
-    /// since the last poll.
+    /// since the last poll. The endpoint is [ready](Endpoint::ready).
     ///
     /// Returns `false`, and starts nothing, where the operation cannot be a part of another. Then [`Endpoint::submit`]
     /// starts it by itself.
@@ -110,7 +110,7 @@ impl Endpoint {
     #[inline]
     pub unsafe fn join(&mut self, op: OpHandle, pe: Pe, command: &Command, owner: Owner) -> Result<bool> {
         self.core.validate(pe, command)?;
-        if !self.core.ops.goes_on(op, pe) || !self.ready() {
+        if !self.core.ops.goes_on(op, pe) {
             return Ok(false);
         }
         let placed = self.core.lanes.place(pe, command, Completion::Batched, Priority::Urgent, &self.core.profile);
@@ -155,19 +155,19 @@ fn signal_as_amo(command: &mut Command) {
 impl Core {
     #[inline(always)]
     pub(super) fn validate(&self, pe: Pe, command: &Command) -> Result<()> {
-        let operation = command.operation();
-        self.lanes.accept(operation, pe)?;
+        if !self.lanes.accepts(pe) {
+            return Err(self.lanes.refusal(command.operation(), pe));
+        }
         match *command {
-            Command::Put { dest: offset, len, .. } | Command::Get { source: offset, len, .. } => {
-                self.regions.check(operation, pe, offset, len)
-            }
+            Command::Put { dest, len, .. } => self.regions.check(Operation::Put, pe, dest, len),
+            Command::Get { source, len, .. } => self.regions.check(Operation::Get, pe, source, len),
             Command::PutSignal { dest, len, signal, .. } => {
-                self.regions.check(operation, pe, dest, len)?;
-                self.validate_word(operation, pe, signal.offset, 8)
+                self.regions.check(Operation::PutSignal, pe, dest, len)?;
+                self.validate_word(Operation::PutSignal, pe, signal.offset, 8)
             }
             Command::Amo { offset, ty, op, .. } => {
                 op.must_be_defined_on(ty)?;
-                self.validate_word(operation, pe, offset, ty.size())
+                self.validate_word(Operation::Amo, pe, offset, ty.size())
             }
             Command::AgentRequest(ask) => self.validate_payload(ask.payload.len()),
         }

@@ -20,8 +20,8 @@ pub const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
 /// ([`endpoint`](super::endpoint)).
 ///
 /// In libfabric 1.17 `ofi_rxm` posts a buffer again to a connection over verbs that it has closed, and the process ends
-/// by SIGSEGV. With buffers that all connections share it has no such buffer (`docs/failover.md`). Over TCP they are
-/// shared in any case.
+/// by SIGSEGV. With buffers that all connections share it has no such buffer (`docs/failover.md`). They take the same
+/// memory however many PEs a PE talks to; without them each connection has its own.
 ///
 /// The last two keep libinfinipath and libpsm2 from installing signal handlers. Loading libfabric removes those
 /// handlers in any case; with these variables they are never installed.

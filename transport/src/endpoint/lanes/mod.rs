@@ -407,17 +407,25 @@ impl Lanes {
     }
 
     /// Whether an operation may be started to a PE.
+    #[inline(always)]
+    pub fn accepts(&self, pe: Pe) -> bool {
+        pe < self.n_pes && self.peer(pe).lost.is_none()
+    }
+
+    /// As [`Lanes::accepts`].
     ///
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::PeerLost`].
-    #[inline]
     pub fn accept(&self, operation: Operation, pe: Pe) -> Result<()> {
-        if pe >= self.n_pes {
-            return Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 });
-        }
+        if self.accepts(pe) { Ok(()) } else { Err(self.refusal(operation, pe)) }
+    }
+
+    /// Why no operation may be started to a PE.
+    #[cold]
+    pub fn refusal(&self, operation: Operation, pe: Pe) -> Error {
         match &self.peer(pe).lost {
-            Some(lost) => Err(Error::PeerLost { operation, pe, why: lost.why.clone() }),
-            None => Ok(()),
+            Some(lost) => Error::PeerLost { operation, pe, why: lost.why.clone() },
+            None => Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 },
         }
     }
 
