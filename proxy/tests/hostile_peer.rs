@@ -112,7 +112,7 @@ impl World {
 }
 
 fn encoded(request: Request, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Request { payload: payload.len() as u16, ..request }.encode().to_vec();
+    let mut bytes = Request { payload: payload.len() as u16, ..request }.encode().as_flattened().to_vec();
     bytes.extend_from_slice(payload);
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes

@@ -173,7 +173,7 @@ fn forged() -> Vec<Vec<u8>> {
             second: 648,
             id: 1,
         };
-        [&request.encode()[..], payload].concat()
+        [request.encode().as_flattened(), payload].concat()
     };
     let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, turn: 1, outcomes: 0 };
     let bodies = [
