@@ -87,7 +87,7 @@ fn message(u: &mut Unstructured<'_>, sequence: &mut [u32; 2]) -> Result<Vec<u8>>
             second: offset(u)?,
             id: u.arbitrary()?,
         };
-        message.extend_from_slice(&request.encode());
+        message.extend_from_slice(request.encode().as_flattened());
         message.extend_from_slice(&payload);
         message.resize(message.len().next_multiple_of(8), 0);
     }
