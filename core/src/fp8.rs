@@ -1,4 +1,4 @@
-//! Floating-point numbers of eight bits.
+//! Floating-point numbers of eight bits, on the host; `kernels/include/symrail/number.cuh` has them on GPUs.
 //!
 //! Every code has one value, which an `f32` holds exactly. The reverse conversion rounds to the nearest code, and a tie
 //! to the even one. A value that is too large becomes the largest finite number, as in GPUs' saturating conversions.

@@ -1,4 +1,5 @@
-//! Transposes: from pencils along one axis to pencils along another.
+//! Transposes: which blocks go from pencils along one axis to pencils along another. `flight` moves them on the host,
+//! `cuda::binding` on GPUs.
 
 use symrail::team::heap::ALIGN;
 

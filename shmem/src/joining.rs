@@ -18,8 +18,8 @@ use symrail_transport::Pe;
 use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::{HeapKind, ProxyPoll, Settings};
+use symrail_transport::proxy_threads::Share;
 use symrail_transport::region::Segment;
-use symrail_transport::share::Share;
 
 use crate::bootstrap::{self, Bootstrap};
 use crate::connection_info::{ConnectionInfo, Hello, Keys, OfThread};

@@ -16,7 +16,7 @@ use symrail_transport::backend::{Choice, Nics};
 use symrail_transport::endpoint::{Endpoint, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::timed::TimedFabric;
-use symrail_transport::share::Threads;
+use symrail_transport::proxy_threads::Threads;
 
 use crate::bootstrap::Bootstrap;
 use crate::connection_info::{ConnectionInfo, Keys, OfThread};

@@ -1,4 +1,4 @@
-//! Waiting until a word of this PE's memory has changed.
+//! Words that a PE can wait for, and waits until one has changed; `waiting` has the loop of all waits.
 
 use crate::error::Result;
 use crate::operations::Operations;

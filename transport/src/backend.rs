@@ -6,8 +6,8 @@ use crate::descriptors;
 use crate::endpoint::{Endpoint, Role};
 use crate::env::{AmoPath, GpuDirect, Settings, TransportKind};
 use crate::error::{Error, Result};
+use crate::proxy_threads::{Share, Threads};
 use crate::rail::Rail;
-use crate::share::{Share, Threads};
 use crate::topology::{
     CpuSet, Machine, NicLocation, NicPeMapping, NumaAffinity, PciAddress, Place, ProxyPe, detect, proxy_cores, rails_of,
 };

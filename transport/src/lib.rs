@@ -16,7 +16,7 @@
 //! | [`ofi`], [`verbs`] | rails by libfabric and by ibverbs |
 //! | `mock` | rails with fault injection, for tests: a feature |
 //! | [`backend`] | the choice of rails for a PE |
-//! | [`share`] | the number of proxy threads of a PE, and the rails of each |
+//! | [`proxy_threads`] | the number of proxy threads of a PE, and the rails of each |
 //! | [`topology`] | the distance of NICs to cores and GPUs |
 //! | [`endpoint`] | operations over several rails: order, stripes, completion, failover |
 //! | [`segment`] | cutting an operation into work requests |
@@ -42,11 +42,11 @@ pub mod grown;
 pub mod mock;
 pub mod ofi;
 pub mod pairing;
+pub mod proxy_threads;
 pub mod rail;
 pub mod ranges;
 pub mod region;
 pub mod segment;
-pub mod share;
 pub mod sparse;
 pub mod token;
 pub mod topology;

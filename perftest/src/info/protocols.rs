@@ -6,7 +6,7 @@ use symrail_transport::Result;
 use symrail_transport::backend::{self, HostPes};
 use symrail_transport::endpoint::{Endpoint, Policy, ProtocolRow, Role};
 use symrail_transport::env::Settings;
-use symrail_transport::share::Share;
+use symrail_transport::proxy_threads::Share;
 
 use super::{host, json};
 use crate::print;

@@ -15,9 +15,9 @@ use symrail_transport::endpoint::{Addresses, Directory, Endpoint, NoAgent, Polic
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::pairing::InterfaceAddress;
+use symrail_transport::proxy_threads::Share;
 use symrail_transport::rail::Order;
 use symrail_transport::region::Segment;
-use symrail_transport::share::Share;
 use symrail_transport::wire::Token;
 
 use crate::pe::{Memory, Pe};

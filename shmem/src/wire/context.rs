@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use symrail_proxy::HOST;
 use symrail_transport::Error as Failure;
 use symrail_transport::endpoint::command::{Command, Issuer, Priority};
-use symrail_transport::share::MAX_THREADS;
+use symrail_transport::proxy_threads::MAX_THREADS;
 
 use super::host::Host;
 use super::host_endpoints::HostEndpoint;

@@ -10,8 +10,8 @@ use symrail_transport::endpoint::command::{Command, Fetch, Priority, Source};
 use symrail_transport::endpoint::{Addresses, Policy, Role};
 use symrail_transport::env::Settings;
 use symrail_transport::mock::{Fabric, FabricConfig};
+use symrail_transport::proxy_threads::{Share, Threads};
 use symrail_transport::region::Segment;
-use symrail_transport::share::{Share, Threads};
 
 use super::*;
 

@@ -13,7 +13,7 @@ use super::choices::{
 use super::kinds::{
     AddressRange, File, Kind, LogFilter, Mapping, Maybe, Name, NicList, OneOf, OrAuto, Size, Switch, Whole,
 };
-use crate::share::MAX_THREADS;
+use crate::proxy_threads::MAX_THREADS;
 
 /// One environment variable.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use symrail::{Result, Runtime};
 use symrail_kernels::cpu::{DeviceError, Grid, Symmetric, Thread};
 use symrail_tests::pattern::mix;
 use symrail_tests::{device, pe};
-use symrail_transport::share::Share;
+use symrail_transport::proxy_threads::Share;
 
 /// Words of a block: so many that a host thread hands it to a proxy thread.
 const WORDS: usize = (64 << 10) / 8;
