@@ -73,12 +73,13 @@ impl Counts {
     }
 }
 
-/// The number of calls of functions whose name contains this, in a profile of callgrind's. A name is written once, with
-/// a number that stands for it from then on.
+/// The number of calls of functions whose name contains this, in a profile of callgrind's, from callers that have called
+/// them while it collected. A name is written once, with a number that stands for it from then on; the line behind a
+/// number of calls has their place and what they cost.
 fn calls(profile: &str, function: &str) -> u64 {
     let (mut numbers, mut called) = (HashSet::new(), false);
-    let mut calls = 0;
-    for line in profile.lines() {
+    let (mut lines, mut calls) = (profile.lines(), 0);
+    while let Some(line) = lines.next() {
         let name = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn="));
         if let Some((number, name)) = name.and_then(|name| name.split_once(')')) {
             if name.contains(function) {
@@ -86,7 +87,10 @@ fn calls(profile: &str, function: &str) -> u64 {
             }
             called = line.starts_with("cfn=") && numbers.contains(number);
         } else if let Some(count) = line.strip_prefix("calls=").filter(|_| called) {
-            calls += count.split(' ').next().unwrap().parse::<u64>().unwrap();
+            let cost = lines.next().and_then(|line| line.split(' ').nth(1)).map_or(0, |cost| cost.parse().unwrap());
+            if cost > 0 {
+                calls += count.split(' ').next().unwrap().parse::<u64>().unwrap();
+            }
         }
     }
     calls
