@@ -142,7 +142,7 @@ struct symrail_normed : symrail_pushed<N> {
             for (symrail_u64 k = all::rank(); k < vectors; k += all::size()) {
                 symrail_u64 data = symrail_load_some((const char*)from + 8 * k, row_bytes - 8 * k);
                 for (symrail_u64 i = 1; i < call.n; i++) {
-                    symrail_u64 to = call.me + i < call.n ? call.me + i : call.me + i - call.n;
+                    symrail_u64 to = this->other(i);
                     symrail_u64 there = half + call.ranks[to].distance + symrail_place_at(call.me, to) * call.region;
                     symrail_packet16_write(there + 16 * (row * vectors + k), data, flag);
                 }

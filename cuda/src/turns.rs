@@ -4,7 +4,9 @@
 //! graph begins with a wait for the event, and records it behind the last of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use symrail_core::lock;
 
 use crate::capture::{Capture, Node};
 use crate::driver::Gpu;
@@ -137,7 +139,7 @@ impl InTurn for LastUse {
 
     fn follow_in_graph(&self, stream: &Stream) -> Result<()> {
         let capture = Capture::of(stream)?;
-        match &*self.graph.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.graph) {
             Some(last) if last.capture == capture.id => capture.follow(stream, &last.before),
             _ => stream.wait_for_outside(&self.event),
         }
@@ -147,7 +149,7 @@ impl InTurn for LastUse {
         self.is_in_graphs.store(true, Ordering::Relaxed);
         self.stream.store(NONE, Ordering::Relaxed);
         let capture = Capture::of(stream)?;
-        let mut graph = self.graph.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut graph = lock(&self.graph);
         let record = match &*graph {
             Some(last) if last.capture == capture.id => {
                 if last.before != capture.nodes {

@@ -107,8 +107,8 @@ impl<C> Group<C> {
     }
 
     /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Its
-    /// collectives come before, since ranks may make a group's calls in different orders. Calls of different communicators keep
-    /// their order: other ranks may make them without a group.
+    /// collectives come before, since ranks may make a group's calls in different orders. Calls of different
+    /// communicators keep their order: other ranks may make them without a group.
     fn add(&mut self, new: Waiting<C>) {
         let same = |old: &Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
         let Work::Transfers(_, more) = &new.work else {

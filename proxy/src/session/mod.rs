@@ -40,14 +40,13 @@ pub mod rendezvous;
 mod request;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail_heap::CopyEngine;
 use symrail_heap::export::Exported;
 use symrail_transport::backend::{self, Choice, HostPes};
-use symrail_transport::endpoint::command::Priority;
+use symrail_transport::endpoint::command::{AtomicPriority, Priority};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{GpuDirect, ProxyPoll, Settings};
 use symrail_transport::rail::RailCaps;
@@ -93,8 +92,7 @@ pub struct Session {
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
     copy_limit: usize,
-    /// Its operations are bulk.
-    bulk: AtomicBool,
+    priority: AtomicPriority,
     time_limit: Duration,
     gpudirect: GpuDirect,
     next: Mutex<Next>,
@@ -213,7 +211,7 @@ impl Session {
             owners: Mutex::default(),
             requests: Mutex::default(),
             copy_limit,
-            bulk: AtomicBool::new(false),
+            priority: AtomicPriority::default(),
             // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
             // resort.
             time_limit: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
@@ -225,11 +223,7 @@ impl Session {
     /// Sets the priority of later operations; at first they are urgent. The small operations of a bulk session remain
     /// urgent.
     pub fn set_priority(&self, priority: Priority) {
-        self.bulk.store(priority == Priority::Bulk, Ordering::Relaxed);
-    }
-
-    fn priority(&self) -> Priority {
-        if self.bulk.load(Ordering::Relaxed) { Priority::Bulk } else { Priority::Urgent }
+        self.priority.store(priority);
     }
 
     /// This PE.

@@ -203,7 +203,7 @@ impl Session {
         loop {
             if engine.ready() {
                 // SAFETY: the caller's promise.
-                match unsafe { engine.submit_as(pe, command, owner, self.priority()) } {
+                match unsafe { engine.submit_as(pe, command, owner, self.priority.load()) } {
                     Err(Error::Full { .. }) => {}
                     done => return done.map(drop),
                 }

@@ -148,7 +148,7 @@ impl Session {
                 let command = command(part, part.place.offset(operation, part.len)?);
                 self.learn(engine, &[part.place])?;
                 // SAFETY: the caller's promise.
-                unsafe { engine.submit_as(pe, command, owner, self.priority()) }.map(drop)
+                unsafe { engine.submit_as(pe, command, owner, self.priority.load()) }.map(drop)
             };
             start(&first)?;
             started = 1;
@@ -184,7 +184,7 @@ impl Session {
         let mut engine = self.turn_at_engine();
         engine.endpoint().accepts(command.operation(), pe)?;
         self.learn(&mut engine, places)?;
-        let priority = self.priority();
+        let priority = self.priority.load();
         // SAFETY: the caller's promise.
         self.begin(engine, |engine, owner| unsafe { engine.submit_as(pe, command, owner, priority) }.map(|_| 1))
     }

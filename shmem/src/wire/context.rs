@@ -8,11 +8,11 @@
 
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use symrail_proxy::HOST;
 use symrail_transport::Error as Failure;
-use symrail_transport::endpoint::command::{Command, Issuer, Priority};
+use symrail_transport::endpoint::command::{AtomicPriority, Command, Issuer, Priority};
 use symrail_transport::proxy_threads::MAX_THREADS;
 
 use super::host::Host;
@@ -83,8 +83,7 @@ pub(crate) struct ContextState {
     fenced: Flags,
     /// The proxy thread that had the last large operation.
     turn: AtomicUsize,
-    /// Its operations are bulk.
-    bulk: AtomicBool,
+    priority: AtomicPriority,
 }
 
 impl ContextState {
@@ -102,11 +101,11 @@ impl ContextState {
 
     /// Sets the priority of later operations.
     pub fn set_priority(&self, priority: Priority) {
-        self.bulk.store(priority == Priority::Bulk, Ordering::Relaxed);
+        self.priority.store(priority);
     }
 
     pub(super) fn priority(&self) -> Priority {
-        if self.bulk.load(Ordering::Relaxed) { Priority::Bulk } else { Priority::Urgent }
+        self.priority.load()
     }
 
     /// Whether it has its own host endpoint.

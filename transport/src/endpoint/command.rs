@@ -1,5 +1,7 @@
 //! The operations that callers submit to an endpoint, and the results that they get back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::amo::{AmoOp, AmoType};
 use crate::error::{Error, Operation};
 use crate::wire::RequestKind;
@@ -32,6 +34,26 @@ pub enum Priority {
     /// on the path at a time, besides those that fill it; urgent operations wait for no others. Unlike a stripe, a piece
     /// takes whichever lane has room.
     Bulk,
+}
+
+/// The priority of later operations, which any thread may set. At first they are urgent.
+#[derive(Debug, Default)]
+pub struct AtomicPriority {
+    bulk: AtomicBool,
+}
+
+impl AtomicPriority {
+    /// Sets it.
+    pub fn store(&self, priority: Priority) {
+        self.bulk.store(priority == Priority::Bulk, Ordering::Relaxed);
+    }
+
+    /// Returns it.
+    #[inline]
+    #[must_use]
+    pub fn load(&self) -> Priority {
+        if self.bulk.load(Ordering::Relaxed) { Priority::Bulk } else { Priority::Urgent }
+    }
 }
 
 /// The source of a put.
