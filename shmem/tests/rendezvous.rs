@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -390,6 +390,62 @@ fn a_pe_in_no_step_learns_of_departed_pes() {
     drop(other);
     drop(server);
     assert!(one.lost_pes().is_empty() && !events.iter().any(|event| event == Event::LeftEarly(1)));
+}
+
+/// Relays between a PE and the service. Returns its address, the number of bytes that it passed on to the PE, and the
+/// least number that it passes on in one piece.
+fn holding_relay(service: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (passed, at_least) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(1)));
+    let of_relay = (Arc::clone(&passed), Arc::clone(&at_least));
+    thread::spawn(move || {
+        let (mut pe, _) = listener.accept().unwrap();
+        let mut service = TcpStream::connect(service).unwrap();
+        let (mut from, mut to) = (pe.try_clone().unwrap(), service.try_clone().unwrap());
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+        let (mut chunk, mut held) = ([0; 4096], Vec::new());
+        while let Ok(bytes @ 1..) = service.read(&mut chunk) {
+            held.extend_from_slice(&chunk[..bytes]);
+            if held.len() >= of_relay.1.load(Relaxed) {
+                // Before the PE can go on.
+                of_relay.0.fetch_add(held.len(), Relaxed);
+                if pe.write_all(&held).is_err() {
+                    break;
+                }
+                held.clear();
+            }
+        }
+    });
+    (address, passed, at_least)
+}
+
+#[test]
+fn news_that_come_with_a_result_are_read() {
+    let (server, _events) = server(Some(2));
+    let (address, passed, at_least) = holding_relay(at(&server));
+    let mut through = membership(&server, 0, 2);
+    through.address = address.into();
+    let (mut one, mut two) = (Client::join(&through, "test").unwrap(), join(&server, 1, 2));
+    let mut barrier = |two: &mut Client| {
+        thread::scope(|scope| {
+            scope.spawn(|| two.barrier().unwrap());
+            one.barrier().unwrap();
+        });
+        passed.load(Relaxed)
+    };
+    let (before, after) = (barrier(&mut two), barrier(&mut two));
+    // The third barrier's result reaches PE 0 only together with the news that PE 1 has left.
+    at_least.store(after - before + 1, Relaxed);
+    thread::scope(|scope| {
+        scope.spawn(|| one.barrier().unwrap());
+        two.barrier().unwrap();
+        drop(two);
+    });
+    assert!(one.lost_pes().iter().map(|lost| lost.pe).eq([1]), "{:?}", one.lost_pes());
 }
 
 #[test]

@@ -166,7 +166,8 @@ impl Client {
         self.service.stream.set_nonblocking(true)?;
         let read = self.service.stream.read(&mut chunk);
         self.service.stream.set_nonblocking(false)?;
-        self.service.opener.feed(&chunk[..read?]);
+        // Frames that came with the result of the last step wait in the opener, whether or not there are new bytes.
+        self.service.opener.feed(&chunk[..*read.as_ref().unwrap_or(&0)]);
         // The fault breaks the step that this PE would make next.
         let step = Step::Barrier(self.steps + 1);
         while let Ok(Some(frame)) = self.service.opener.next_frame() {
