@@ -7,7 +7,7 @@ use symrail::bootstrap::uid;
 use crate::communicator::Communicator;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
-use crate::joining::{self, interface};
+use crate::joining::{self, new_id};
 use crate::rank::Joining;
 use crate::types::{Handle, UniqueId};
 use crate::{config, group, registry};
@@ -32,7 +32,7 @@ nccl! {
     fn ncclCommGetUniqueId(comm: Handle, id: *mut UniqueId) of comm {
         registry::find(comm)?.check_failed()?;
         // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("uniqueId", id) }? = UniqueId::of(&uid::create(interface()?)?);
+        *unsafe { given("uniqueId", id) }? = UniqueId::of(&new_id()?);
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! Creating communicators. In a group they are created at its end.
 
 use std::ffi::{c_int, c_void};
-use std::net::IpAddr;
 use std::ptr::null;
 
 use symrail::Settings;
@@ -14,13 +13,10 @@ use crate::rank::Joining;
 use crate::types::{Handle, UniqueId};
 use crate::{config, group, library};
 
-/// The interface on which the rendezvous of new ids is served: the loopback interface, unless a setting names another
-/// address.
-pub fn interface() -> Result<Option<IpAddr>, Failure> {
+/// A new id, whose rendezvous is served on the loopback interface unless the user names another one.
+pub fn new_id() -> Result<uid::UniqueId, Failure> {
     let settings = Settings::from_env().map_err(symrail::Error::from)?;
-    let Some(text) = settings.nccl_interface else { return Ok(None) };
-    let remedy = "give an address of this machine, such as 10.0.0.1";
-    text.parse().map(Some).map_err(|_| Failure::usage(format!("SYMRAIL_NCCL_INTERFACE={text}: {remedy}")))
+    Ok(uid::create_on(settings.nccl_interface.as_deref())?)
 }
 
 /// Joins, or does so at the end of the group.
@@ -40,7 +36,7 @@ pub fn join(new: *mut Handle, size: c_int, id: &UniqueId, rank: c_int, config: *
 nccl! {
     fn ncclGetUniqueId(id: *mut UniqueId) leaves (library::is_needed()) {
         // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("uniqueId", id) }? = UniqueId::of(&uid::create(interface()?)?);
+        *unsafe { given("uniqueId", id) }? = UniqueId::of(&new_id()?);
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ impl Joining {
         Ok(Joining::new(gpu, move || {
             // It stays current until the communicator has it.
             let _gpu = gpu.map(Gpu::open).transpose()?;
-            loaded::note_once();
+            loaded::note_once(rank);
             let made = Communicator::join(id, rank, size).map(Some);
             drop(claim);
             made

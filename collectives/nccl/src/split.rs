@@ -3,12 +3,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use symrail::bootstrap::uid;
-
 use crate::communicator::Communicator;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
-use crate::joining::interface;
+use crate::joining::new_id;
 use crate::rank::Joining;
 use crate::types::{Handle, NO_COLOR};
 use crate::{config, group, registry};
@@ -20,7 +18,7 @@ const ABORT: c_int = 1;
 fn join(parent: &Communicator, members: &[u32]) -> Result<Option<Communicator>, Failure> {
     let id = parent.with(|inside| {
         inside.collectives.gpu().bind()?;
-        inside.ranks.agree(members, || Ok(uid::create(interface()?)?))
+        inside.ranks.agree(members, new_id)
     })?;
     let place = members.iter().position(|&rank| rank == parent.rank).unwrap_or(0);
     Communicator::join(id, place as u32, members.len() as u32).map(Some)

@@ -1,7 +1,6 @@
 //! The functions that make handles.
 
 use std::ffi::c_int;
-use std::net::IpAddr;
 
 use symrail::Settings;
 use symrail::bootstrap::uid::{self, UniqueId};
@@ -20,12 +19,10 @@ fn hand_out(to: *mut Opaque, join: impl FnOnce() -> Result<Job, Failure>) -> c_i
     })
 }
 
-/// The interface on which rank 0 serves the rendezvous of an id.
-fn interface() -> Result<Option<IpAddr>, Failure> {
+/// A new id, whose rendezvous is served on the loopback interface unless the user names another one.
+fn new_id() -> Result<UniqueId, Failure> {
     let settings = Settings::from_env().map_err(symrail::Error::from)?;
-    let Some(text) = settings.nccl_interface else { return Ok(None) };
-    let remedy = "give an address of this machine, such as 10.0.0.1";
-    text.parse().map(Some).map_err(|_| Failure::usage(format!("SYMRAIL_NCCL_INTERFACE={text}: {remedy}")))
+    Ok(uid::create_on(settings.nccl_interface.as_deref())?)
 }
 
 fn join(id: &[u8], [rank, size]: [c_int; 2]) -> Result<Job, Failure> {
@@ -36,7 +33,7 @@ fn join(id: &[u8], [rank, size]: [c_int; 2]) -> Result<Job, Failure> {
 /// A job of the ranks of a communicator. Collective.
 fn join_by(mpi: &Mpi, comm: Comm) -> Result<Job, Failure> {
     let numbers = mpi.rank_and_size(comm)?;
-    let made = if numbers[0] == 0 { Some(interface().and_then(|at| Ok(uid::create(at)?))) } else { None };
+    let made = if numbers[0] == 0 { Some(new_id()) } else { None };
     // Without an id, zeros tell the others so.
     let mut bytes = [0; UniqueId::LEN];
     if let Some(Ok(id)) = &made {
@@ -70,7 +67,7 @@ extern "C" fn symrailDecompUniqueId(id: *mut [u8; UniqueId::LEN]) -> c_int {
     guarded(|| {
         // SAFETY: C's caller vouches for its pointers.
         let to = unsafe { given("id", id) }?;
-        *to = uid::create(interface()?)?.to_bytes();
+        *to = new_id()?.to_bytes();
         Ok(())
     })
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use symrail_transport::Pe;
+use symrail_transport::topology::{address_by_ifname, address_of};
 
 use super::error::{Error, Result};
 use super::rendezvous::{Address, Client, FAN_OUT, Membership, ONE_INTERFACE, Options, Secret, Server, Shape, nearby};
@@ -153,6 +154,26 @@ fn checksum(id: &[u8; UniqueId::LEN]) -> [u8; 8] {
 /// An address that belongs to no interface, or an error of the system.
 pub fn create(interface: Option<IpAddr>) -> Result<UniqueId> {
     create_tree(interface, Shape::FanOut(FAN_OUT))
+}
+
+/// As [`create`], on an interface that a program's user names by its address or its name. Without one
+/// `NCCL_SOCKET_IFNAME` chooses it as NCCL does, if that is set.
+///
+/// # Errors
+/// As for [`create`]; no interface of that name is up.
+pub fn create_on(interface: Option<&str>) -> Result<UniqueId> {
+    const IFNAME: &str = "NCCL_SOCKET_IFNAME";
+    let none = |address: String| {
+        let reason = "no interface of this machine that is up has this address or name".into();
+        Error::Service { address, reason, remedy: ONE_INTERFACE }
+    };
+    let rule = std::env::var(IFNAME).ok().filter(|rule| !rule.is_empty());
+    let address = match (interface, rule) {
+        (Some(name), _) => Some(address_of(name).ok_or_else(|| none(name.to_owned()))?),
+        (None, Some(rule)) => Some(address_by_ifname(&rule).ok_or_else(|| none(format!("{IFNAME}={rule}")))?),
+        (None, None) => None,
+    };
+    create(address)
 }
 
 /// As [`create`], with another tree.
@@ -355,5 +376,7 @@ mod tests {
         }
         // An address that no machine has (it is reserved for documentation).
         assert!(matches!(create(Some("192.0.2.1".parse().unwrap())), Err(Error::Service { .. })));
+        assert!(create_on(Some("lo")).unwrap().address().ip().unwrap().ip().is_loopback());
+        assert!(create_on(Some("no such")).unwrap_err().to_string().contains("no such"));
     }
 }

@@ -128,6 +128,6 @@ settings! {
     "CACHE_DIR" cache_dir: Option<PathBuf> = None, Maybe<File>, "A folder whose folder default has execution plans for collectives of devices, which all PEs take before our own where they suit, whose folder tuned has what symrail tune measured, and in whose folder kernels compiled kernels are kept.";
     "TUNING" tuning: Option<PathBuf> = None, Maybe<File>, "A file of symrail tune, in place of the one in SYMRAIL_CACHE_DIR; off takes none.";
     "EARLY_LAUNCH" early_launch: bool = false, Switch, "Lets GPUs begin kernels of collectives before the kernel before them on the stream has ended, for whose end they wait themselves; for compute capability 9.0 and later.";
-    "NCCL_INTERFACE" nccl_interface: Option<String> = None, Maybe<Name>, "The address of this machine at which ranks on other machines reach it when they join by an id of ncclGetUniqueId; unset serves ranks of this machine only.";
+    "NCCL_INTERFACE" nccl_interface: Option<String> = None, Maybe<Name>, "The interface of this machine, by address or name, at which ranks on other machines reach it when they join by an id of ncclGetUniqueId; unset takes the one that NCCL_SOCKET_IFNAME admits, and without that serves ranks of this machine only.";
     "NCCL_LIBRARY" nccl_library: Option<PathBuf> = None, Maybe<File>, "NVIDIA's libnccl.so.2, to which libsymrail_nccl.so leaves communicators that it cannot make; unset leaves them to nobody.";
 }

@@ -46,8 +46,38 @@ fn interface_with(address: IpAddr) -> Option<String> {
 /// `None` if the system does not tell.
 #[must_use]
 pub fn own_addresses() -> Option<Vec<IpAddr>> {
+    Some(interfaces()?.map(|(_, address)| address).collect())
+}
+
+/// The interfaces of [`own_addresses`], each with its name.
+fn interfaces() -> Option<impl Iterator<Item = (String, IpAddr)>> {
     let up = getifaddrs().ok()?.filter(|interface| interface.flags.contains(InterfaceFlags::IFF_UP));
-    Some(up.filter_map(|interface| ip(&interface)).filter(|ip| !(ip.is_ipv6() && is_link_local(*ip))).collect())
+    let named = up.filter_map(|interface| Some((ip(&interface)?, interface.interface_name)));
+    Some(named.filter(|(ip, _)| !(ip.is_ipv6() && is_link_local(*ip))).map(|(ip, name)| (name, ip)))
+}
+
+/// The address of the interface that is given by an address or by its name (`eth0`); IPv4 before IPv6. `None` if no
+/// interface of that name is up with an address.
+#[must_use]
+pub fn address_of(interface: &str) -> Option<IpAddr> {
+    interface.parse().ok().or_else(|| first_address(|name| name == interface))
+}
+
+/// The address of the first interface that `NCCL_SOCKET_IFNAME` admits, by NCCL's rule: beginnings of names with commas
+/// between them; `=` before them asks for whole names, `^` for interfaces that do not match.
+#[must_use]
+pub fn address_by_ifname(rule: &str) -> Option<IpAddr> {
+    let unwanted = rule.starts_with('^');
+    let rule = rule.strip_prefix('^').unwrap_or(rule);
+    let whole = rule.starts_with('=');
+    let names: Vec<&str> = rule.strip_prefix('=').unwrap_or(rule).split(',').filter(|name| !name.is_empty()).collect();
+    let matches =
+        |name: &str| names.iter().any(|&wanted| if whole { name == wanted } else { name.starts_with(wanted) });
+    first_address(|name| matches(name) != unwanted)
+}
+
+fn first_address(admitted: impl Fn(&str) -> bool) -> Option<IpAddr> {
+    interfaces()?.filter(|(name, _)| admitted(name)).map(|(_, address)| address).min_by_key(IpAddr::is_ipv6)
 }
 
 /// The length of the prefix of the subnet of an address of this machine.
@@ -77,6 +107,23 @@ mod tests {
         assert_eq!(prefix_of(IpAddr::from([127, 0, 0, 1])), Some(8));
         // Reserved for documentation: no machine has it.
         assert!(!own.contains(&IpAddr::from([192, 0, 2, 1])));
+    }
+
+    #[test]
+    fn interfaces_have_addresses_by_name_and_by_nccl_s_rule() {
+        let loopback = Some(IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(
+            [address_of("lo"), address_of("127.0.0.1"), address_of("l"), address_of("")],
+            [loopback, loopback, None, None]
+        );
+        for (rule, found) in
+            [("lo", true), ("none,l", true), ("=lo", true), ("=l", false), ("none", false), ("", false)]
+        {
+            assert_eq!(address_by_ifname(rule), loopback.filter(|_| found), "{rule}");
+        }
+        let others = [address_by_ifname("^lo"), address_by_ifname("^=lo")];
+        assert!(others[0] == others[1] && others[0] != loopback, "{others:?}");
+        assert!(address_by_ifname("^=l").is_some());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub mod place;
 pub mod proxy_core;
 
 pub use affinity::{NumaAffinity, Ranked, order, rails_of, spread};
-pub use locate::{NicLocation, own_addresses, prefix_of};
+pub use locate::{NicLocation, address_by_ifname, address_of, own_addresses, prefix_of};
 pub use mapping::NicPeMapping;
 pub use place::{CpuSet, Distance, Machine, Place, allowed_cpus};
 pub use proxy_core::{ProxyPe, proxy_cores};

@@ -104,7 +104,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(in super::super) const ONE_INTERFACE: &str = "pass the address of one interface of this machine";
+pub(in super::super) const ONE_INTERFACE: &str = "pass the address or the name of one interface of this machine";
 
 fn refused(at: &str, error: &io::Error) -> Error {
     let remedy = match error.raw_os_error() {
