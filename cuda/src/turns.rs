@@ -38,21 +38,17 @@ pub trait InTurn {
     fn mark(&self, stream: &Self::Stream) -> Result<()>;
 
     /// Makes later launches on the stream, which is capturing, wait for the last use: for that at the time of a replay,
-    /// and for the last one in the same graph. By default whoever replays the graph orders it.
+    /// and for the last one in the same graph.
     ///
     /// # Errors
     /// The driver's error.
-    fn follow_in_graph(&self, _stream: &Self::Stream) -> Result<()> {
-        Ok(())
-    }
+    fn follow_in_graph(&self, stream: &Self::Stream) -> Result<()>;
 
     /// Makes the launches so far on the stream, which is capturing, the last use of each replay.
     ///
     /// # Errors
     /// The driver's error.
-    fn mark_in_graph(&self, _stream: &Self::Stream) -> Result<()> {
-        Ok(())
-    }
+    fn mark_in_graph(&self, stream: &Self::Stream) -> Result<()>;
 }
 
 /// Launches work behind the last use, as the new last use. `launch` learns whether the stream is capturing.

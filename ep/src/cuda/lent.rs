@@ -37,6 +37,14 @@ impl InTurn for Used {
     fn mark(&self, stream: &Stream) -> Result<(), CudaError> {
         self.last.mark(stream)
     }
+
+    fn follow_in_graph(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.last.follow_in_graph(stream)
+    }
+
+    fn mark_in_graph(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.last.mark_in_graph(stream)
+    }
 }
 
 /// Memory that is not lent: reusable memory, and memory that a graph may use.
@@ -154,6 +162,16 @@ pub(super) mod tests {
         fn mark(&self, on: &Queue) -> Result<(), CudaError> {
             self.note("mark", on);
             if on.marks { Ok(()) } else { Err(CudaError::Lacks { gpu: 0, what: "no mark", remedy: "" }) }
+        }
+
+        fn follow_in_graph(&self, on: &Queue) -> Result<(), CudaError> {
+            self.note("follow in graph", on);
+            Ok(())
+        }
+
+        fn mark_in_graph(&self, on: &Queue) -> Result<(), CudaError> {
+            self.note("mark in graph", on);
+            Ok(())
         }
     }
 
