@@ -119,16 +119,26 @@ impl Peer {
     pub fn advance(&self, session: &Session, inbox: &Inbox, looks: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         let mut ended = Ok(());
-        for channel in &mut state.channels {
-            if looks {
-                ended = match channel.link.poll() {
-                    LinkState::Open => ended,
-                    LinkState::Closed => ended.and(Err("it has left".to_owned())),
-                    LinkState::Lost(why) => ended.and(Err(why.clone())),
-                };
-            }
-            // An end that has left has sent everything before: what is in the ring is taken whether there is room or not.
-            let last = ended.is_err();
+        for channel in state.channels.iter_mut().filter(|_| looks) {
+            ended = match channel.link.poll() {
+                LinkState::Open => ended,
+                LinkState::Closed => ended.and(Err("it has left".to_owned())),
+                LinkState::Lost(why) => ended.and(Err(why.clone())),
+            };
+        }
+        // Behind the looks at all of them: an end that has left has sent everything before, on whichever channel.
+        let last = ended.is_err();
+        self.receive(&mut state.channels, session, inbox, last)?;
+        let sent = ended.and_then(|()| state.send(session).map_err(|error| error.to_string()));
+        if sent.is_err() && !last {
+            self.receive(&mut state.channels, session, inbox, true)?;
+        }
+        sent
+    }
+
+    /// Receives notifications; the last ones, of an end that has left, whether there is room or not.
+    fn receive(&self, channels: &mut [Channel], session: &Session, inbox: &Inbox, last: bool) -> Result<(), String> {
+        for channel in channels {
             while (last || inbox.has_room())
                 && let Some(message) = channel.incoming.next(&channel.ours, last)?
             {
@@ -140,7 +150,7 @@ impl Peer {
             // It fails for a peer that is lost, which a look or an operation finds.
             let _ = channel.incoming.confirm(session, &channel.theirs);
         }
-        ended.and_then(|()| state.send(session).map_err(|error| error.to_string()))
+        Ok(())
     }
 
     /// Whether all its notifications have ended.

@@ -388,14 +388,17 @@ fn a_pe_that_quits_without_finalizing_is_told_of() {
 fn a_pe_that_never_joins_is_not_waited_for() {
     let exe = std::env::current_exe().unwrap();
     let line = format!("[ $SYMRAIL_LAUNCHER_PE = 1 ] || exec {} --exact pe --nocapture", exe.display());
-    let mut command = shell(&["-n", "2"], &line);
-    command.env(ROLE, "gather");
-    let started = Instant::now();
-    let (code, _, err) = run(command);
-    assert!(started.elapsed() < SOON);
-    assert_eq!(code, Some(101));
-    assert!(err.contains("PE 1 has left") || err.contains("peer: 1"), "{err}");
-    assert!(err.contains("symrail run: PE 0 (pid "), "{err}");
+    // Served by the launcher itself, and through an agent.
+    for hosts in [&["-n", "2"], &["--hosts", "localhost:2"]] {
+        let mut command = shell(hosts, &line);
+        command.env(ROLE, "gather");
+        let started = Instant::now();
+        let (code, _, err) = run(command);
+        assert!(started.elapsed() < SOON);
+        assert_eq!(code, Some(101));
+        assert!(err.contains("PE 1 has left") || err.contains("peer: 1"), "{err}");
+        assert!(err.contains("symrail run: PE 0 (pid "), "{err}");
+    }
 }
 
 #[test]

@@ -373,10 +373,7 @@ fn a_pe_in_no_step_learns_of_departed_pes() {
     let (mut one, two, three) = (join(&server, 0, 3), join(&server, 1, 3), join(&server, 2, 3));
     assert!(one.lost_pes().is_empty());
     drop(two);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while one.lost_pes().is_empty() && Instant::now() < deadline {
-        thread::yield_now();
-    }
+    assert!(eventually(|| !one.lost_pes().is_empty()));
     assert!(one.lost_pes().iter().map(|lost| lost.pe).eq([1]), "{:?}", one.lost_pes());
     assert!(events.iter().take(5).any(|event| event == Event::LeftEarly(1)));
     drop((one, three));
@@ -392,13 +389,13 @@ fn a_pe_in_no_step_learns_of_departed_pes() {
     assert!(one.lost_pes().is_empty() && !events.iter().any(|event| event == Event::LeftEarly(1)));
 }
 
-/// Relays between a PE and the service. Returns its address, the number of bytes that it passed on to the PE, and the
-/// least number that it passes on in one piece.
+/// Relays between a PE and the service. Returns its address, the number of bytes for the PE that it has received, and
+/// the least number that it passes on in one piece.
 fn holding_relay(service: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let (passed, at_least) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(1)));
-    let of_relay = (Arc::clone(&passed), Arc::clone(&at_least));
+    let (received, at_least) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(1)));
+    let of_relay = (Arc::clone(&received), Arc::clone(&at_least));
     thread::spawn(move || {
         let (mut pe, _) = listener.accept().unwrap();
         let mut service = TcpStream::connect(service).unwrap();
@@ -410,9 +407,9 @@ fn holding_relay(service: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>, Arc<Atom
         let (mut chunk, mut held) = ([0; 4096], Vec::new());
         while let Ok(bytes @ 1..) = service.read(&mut chunk) {
             held.extend_from_slice(&chunk[..bytes]);
+            // Before the PE can go on.
+            of_relay.0.fetch_add(bytes, Relaxed);
             if held.len() >= of_relay.1.load(Relaxed) {
-                // Before the PE can go on.
-                of_relay.0.fetch_add(held.len(), Relaxed);
                 if pe.write_all(&held).is_err() {
                     break;
                 }
@@ -420,13 +417,13 @@ fn holding_relay(service: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>, Arc<Atom
             }
         }
     });
-    (address, passed, at_least)
+    (address, received, at_least)
 }
 
 #[test]
 fn news_that_come_with_a_result_are_read() {
     let (server, _events) = server(Some(2));
-    let (address, passed, at_least) = holding_relay(at(&server));
+    let (address, received, at_least) = holding_relay(at(&server));
     let mut through = membership(&server, 0, 2);
     through.address = address.into();
     let (mut one, mut two) = (Client::join(&through, "test").unwrap(), join(&server, 1, 2));
@@ -435,7 +432,7 @@ fn news_that_come_with_a_result_are_read() {
             scope.spawn(|| two.barrier().unwrap());
             one.barrier().unwrap();
         });
-        passed.load(Relaxed)
+        received.load(Relaxed)
     };
     let (before, after) = (barrier(&mut two), barrier(&mut two));
     // The third barrier's result reaches PE 0 only together with the news that PE 1 has left.
@@ -446,6 +443,61 @@ fn news_that_come_with_a_result_are_read() {
         drop(two);
     });
     assert!(one.lost_pes().iter().map(|lost| lost.pe).eq([1]), "{:?}", one.lost_pes());
+}
+
+/// Waits until it holds, for 20 s.
+fn eventually(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while Instant::now() < deadline {
+        if holds() {
+            return true;
+        }
+        thread::yield_now();
+    }
+    false
+}
+
+/// A relay for PEs 2 to 5 of six, run by PE 2.
+fn relay_at(address: SocketAddr, server: &Server) -> Server {
+    let mut job = membership(server, 2, 6);
+    job.address = address.into();
+    Server::relay(&job, 2..6, Some(2), Options { shape: Shape::FanOut(4), ..Options::default() }).unwrap()
+}
+
+/// PE 3, below such a relay.
+fn below(relay: &Server, server: &Server) -> Result<Client, Error> {
+    let mut job = membership(server, 3, 6);
+    job.address = relay.address();
+    Client::join(&job, "test")
+}
+
+#[test]
+fn a_fault_that_comes_with_a_relay_s_welcome_reaches_its_pes() {
+    let server = tree(LOOPBACK);
+    let mut one = join(&server, 0, 6);
+    // The welcome has fewer bytes than the challenge.
+    let (address, received, at_least) = holding_relay(at(&server));
+    at_least.store(CHALLENGE, Relaxed);
+    thread::scope(|scope| {
+        let relay = scope.spawn(|| relay_at(address, &server));
+        assert!(eventually(|| received.load(Relaxed) > CHALLENGE));
+        one.abort(7, "out of heap");
+        let relay = relay.join().unwrap();
+        let error = below(&relay, &server).and_then(|mut pe| pe.barrier()).unwrap_err();
+        assert!(matches!(error, Error::Aborted { peer: 0, code: 7, .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_pe_in_no_step_learns_that_its_relay_is_lost() {
+    let server = tree(LOOPBACK);
+    let _one = join(&server, 0, 6);
+    let relay = relay_at(at(&server), &server);
+    let mut three = below(&relay, &server).unwrap();
+    assert!(three.lost_pes().is_empty());
+    drop(relay);
+    assert!(eventually(|| three.lost_pes().iter().map(|lost| lost.pe).eq([2])), "{:?}", three.lost_pes());
+    assert!(matches!(three.barrier(), Err(Error::Peer { peer: 2, .. })));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn serve() -> Result<(), LaunchError> {
             Ok(_) => match relay(&place, pes, on_event(local.watched(), reporter)) {
                 Ok(relay) => {
                     let troubles = Troubles::default();
-                    let (goes, over, asked) = (false, false, None);
+                    let (goes, over, asked) = (false, None, None);
                     Agent { local, relay, inbox, events, troubles, feed, signals, goes, over, asked }.supervise()
                 }
                 Err(why) => report(&Report::Refused(why)),
@@ -169,8 +169,8 @@ struct Agent {
     signals: Signals,
     /// PEs may be started.
     goes: bool,
-    /// All PEs have ended.
-    over: bool,
+    /// Once all PEs have ended, those of them that ended unprompted.
+    over: Option<Vec<u32>>,
     /// Since when the launcher waits for the ends that have begun.
     asked: Option<Instant>,
 }
@@ -180,8 +180,8 @@ impl Agent {
     fn supervise(mut self) -> io::Result<()> {
         report(&Report::Ready)?;
         loop {
-            if !self.over && self.local.over() {
-                self.over = true;
+            if self.over.is_none() && self.local.over() {
+                self.over = Some(self.local.unprompted());
                 self.local.finish();
                 report(&Report::Over)?;
             }
@@ -230,14 +230,15 @@ impl Agent {
                 && !self.troubles.may_be_explained(asked, &self.local)
             {
                 self.asked = None;
-                report(&Report::Settled { unprompted: self.local.unprompted() })?;
+                let unprompted = self.over.clone().unwrap_or_else(|| self.local.unprompted());
+                report(&Report::Settled { unprompted })?;
             }
         }
     }
 
     /// Whether there are PEs to start now.
     fn starts(&self) -> bool {
-        self.goes && !self.over && self.local.starts()
+        self.goes && self.over.is_none() && self.local.starts()
     }
 
     fn signal(&mut self, number: i32) {

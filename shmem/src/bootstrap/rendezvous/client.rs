@@ -8,7 +8,7 @@ use symrail_transport::Pe;
 
 use super::super::error::{Error, Result, Step};
 use super::super::{Bootstrap, LostPe, MAX_PES, Traffic};
-use super::dial::{Answer, Dialed, enter, read_some, write_all};
+use super::dial::{Answer, Dialed, enter, is_timeout, read_some, write_all};
 use super::fault::{self, Fault, named};
 use super::membership::Membership;
 use super::plan::Shape;
@@ -160,12 +160,13 @@ impl Client {
         fault.into_error(self.membership.pe, step, &self.service.address.to_string())
     }
 
-    /// Receives the frames that arrived while this PE was in no step.
-    fn receive_pending(&mut self) -> io::Result<()> {
+    /// Receives the frames that arrived while this PE was in no step. A fault, also one of the connection, is the error
+    /// of the next step.
+    fn receive_pending(&mut self) {
         let mut chunk = [0; 4096];
-        self.service.stream.set_nonblocking(true)?;
-        let read = self.service.stream.read(&mut chunk);
-        self.service.stream.set_nonblocking(false)?;
+        let stream = &mut self.service.stream;
+        let read = stream.set_nonblocking(true).and_then(|()| stream.read(&mut chunk));
+        let read = stream.set_nonblocking(false).and(read);
         // Frames that came with the result of the last step wait in the opener, whether or not there are new bytes.
         self.service.opener.feed(&chunk[..*read.as_ref().unwrap_or(&0)]);
         // The fault breaks the step that this PE would make next.
@@ -175,7 +176,14 @@ impl Client {
                 self.broken.get_or_insert(error);
             }
         }
-        Ok(())
+        let ended = match read {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+            Err(error) if !is_timeout(&error) => error,
+            _ => return,
+        };
+        if !self.left && self.broken.is_none() {
+            self.broken = Some(self.broken_off(step, &ended));
+        }
     }
 
     fn untrusted(&self, step: Step, why: &str) -> Error {
@@ -314,8 +322,7 @@ impl Bootstrap for Client {
     }
 
     fn lost_pes(&mut self) -> &[LostPe] {
-        // A fault of the connection is the error of the next step.
-        let _ = self.receive_pending();
+        self.receive_pending();
         &self.lost_pes
     }
 

@@ -181,7 +181,7 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// A socket's own time-outs return as "would block".
-fn is_timeout(error: &io::Error) -> bool {
+pub(super) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 

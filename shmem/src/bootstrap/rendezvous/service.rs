@@ -86,6 +86,8 @@ impl Service {
     /// Serves until the handle is dropped.
     pub(super) fn run(mut self) {
         let mut scratch = vec![0; 64 << 10];
+        // Frames that came with the welcome of the node above are here already.
+        self.serve(PARENT, &mut scratch);
         while !self.shared.stop.load(Ordering::Acquire) {
             let ready = self.wait();
             let _ = (&self.woken).read(&mut scratch);
@@ -95,7 +97,7 @@ impl Service {
             }
             self.accept();
             self.expire();
-            self.flush();
+            self.flush(&mut scratch);
         }
     }
 
@@ -249,18 +251,27 @@ impl Service {
         self.carry_out();
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self, scratch: &mut [u8]) {
         // Set before sending, so that a receiver in this process finds that more is pending.
         if self.connections.values().any(Connection::has_output) {
             self.shared.set_unsent();
         }
-        let mut broken = Vec::new();
+        let mut over = Vec::new();
         for (id, connection) in &mut self.connections {
-            if connection.flush().is_err() || (connection.closing && !connection.has_output()) {
-                broken.push(*id);
+            let is_broken = connection.flush().is_err();
+            if is_broken || (connection.closing && !connection.has_output()) {
+                over.push((*id, is_broken));
             }
         }
-        broken.into_iter().for_each(|id| self.lose(id));
+        for (id, is_broken) in over {
+            // What the other end sent before it closed says why it did.
+            if is_broken {
+                self.serve(id, scratch);
+            }
+            if self.connections.contains_key(&id) {
+                self.lose(id);
+            }
+        }
         let leaving = |connection: &&Connection| connection.has_output() && connection.pe().is_some();
         let leaving = self.connections.values().filter(leaving).count();
         self.shared.set_left(self.node.present().max(leaving), leaving > 0);

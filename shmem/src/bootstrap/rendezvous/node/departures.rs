@@ -168,7 +168,7 @@ impl Node {
     }
 
     /// Breaks the job: the root at once, other nodes through the root.
-    fn break_by(&mut self, fault: &Fault) {
+    pub(super) fn break_by(&mut self, fault: &Fault) {
         let payload = Arc::from(fault.encode());
         if self.is_root() {
             self.fail(&payload);
@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// Whether the job is broken, or will be when this node's fault reaches the root.
-    fn broken(&self) -> bool {
+    pub(super) fn broken(&self) -> bool {
         self.failure.is_some() || self.reported_up
     }
 

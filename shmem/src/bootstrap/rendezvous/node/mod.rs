@@ -225,7 +225,13 @@ impl Node {
                 self.report(Fault::aborted(self.children[at].pes.start, code, &String::from_utf8_lossy(why)));
             }
             Kind::Fault if !is_pe => match Fault::decode(payload) {
-                Some(fault) => self.report(fault),
+                Some(fault) => {
+                    self.report(fault.clone());
+                    // A round that cannot complete waits below, not here.
+                    if !self.broken() {
+                        self.break_by(&fault);
+                    }
+                }
                 None => self.lose(link),
             },
             Kind::LostPes if !is_pe => fault::decode_all(payload).into_iter().for_each(|fault| self.report(fault)),

@@ -422,6 +422,23 @@ fn a_relay_without_a_node_above_still_tells_its_own_pes_of_deaths() {
 }
 
 #[test]
+fn a_round_that_cannot_complete_below_a_relay_breaks_the_job() {
+    for fault in [Fault::Ended { peer: 1 }, Fault::Left { peer: 1 }] {
+        let (now, shape) = (Instant::now(), Shape::Hosts(vec![2]));
+        let mut root = Node::new(Config { n_pes: Some(2), relay: None, shape, watched: true });
+        let relay = PARENT + 1;
+        root.joined(relay, Newcomer { pe: 0, n_pes: 2, relay: Some(Address::Unix(0)) }, now);
+        root.outputs().for_each(drop);
+        let sent: Arc<[u8]> = fault.encode().into();
+        root.frame(relay, Kind::Fault, &sent, now);
+        assert!(
+            root.outputs().any(|output| output == Output::Send(relay, Kind::Fault, Arc::clone(&sent))),
+            "{fault:?}"
+        );
+    }
+}
+
+#[test]
 fn the_owner_learns_that_the_job_is_broken_before_the_pes_do_and_before_the_reason() {
     let config = Config { n_pes: Some(2), relay: None, shape: Shape::STAR, watched: true };
     let (mut root, now) = (Node::new(config), Instant::now());
