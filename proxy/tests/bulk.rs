@@ -209,6 +209,25 @@ fn a_fence_orders_bulk_operations_and_others() {
 }
 
 #[test]
+fn a_bulk_operation_behind_a_fence_asks_for_the_delivery_of_small_writes() {
+    // Rails that inject: nobody waits for such a put, and none has a completion.
+    let mut world = World::new(1, FabricConfig { software: false, pieces: 1, ..plain() });
+    let source = Source::Stable(world.at(0));
+    for _ in 0..4 {
+        let put = Command::Put { dest: WORD as u64 + 8, source, len: 8 };
+        world.submit(put, Owner { issuer: HOST, tag: None }, Priority::Urgent);
+    }
+    world.engines[0].fence();
+    world.submit(world.put_signal(1, LEN), BULK, Priority::Bulk);
+    // No quiet, as of a program that waits for what the peer does at the signal.
+    assert!((0..10_000).any(|_| {
+        world.round();
+        world.word() == 1
+    }));
+    assert!(world.has_arrived(1));
+}
+
+#[test]
 fn pieces_of_a_lane_that_fails_arrive_over_others() {
     let mut world = World::new(2, FabricConfig { delay: 200, ..plain() });
     (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, Priority::Bulk));

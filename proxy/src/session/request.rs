@@ -212,7 +212,13 @@ impl Session {
             Ok(under_way) => requests.get_mut(tag).map_or((), |pending| pending.under_way = under_way),
             Err(error) => {
                 requests.try_remove(tag);
-                return if matches!(error, Error::Full { .. }) { Ok(None) } else { Err(error) };
+                if !matches!(error, Error::Full { .. }) {
+                    return Err(error);
+                }
+                // A caller that only tries again makes progress, too.
+                drop(requests);
+                self.advance(&mut engine);
+                return Ok(None);
             }
         }
         drop(requests);

@@ -12,7 +12,7 @@ use crate::wire::RequestKind;
 
 /// The issuer of flags that need an operation, so that a failed flag is no error of another operation. Host threads are
 /// issuer 0.
-const FLAGS: Issuer = 1;
+pub(super) const FLAGS: Issuer = 1;
 
 impl Endpoint {
     /// Posts a put without a record; a quiet flushes the connection. Returns `false` when the rail cannot take it now.

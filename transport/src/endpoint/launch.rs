@@ -2,7 +2,8 @@
 
 use super::abilities::AMO_LANE;
 use super::bulk::Pieces;
-use super::command::{AgentRequest, Command, Fetch, OpHandle, Payload, Signal};
+use super::command::{AgentRequest, Command, Fetch, OpHandle, Owner, Payload, Signal};
+use super::inject::FLAGS;
 use super::protocol::{Form, PostFlags, Protocol};
 use super::queue::{Work, WorkRequest};
 use super::swap_loop::WordAmo;
@@ -81,6 +82,11 @@ impl Endpoint {
                 && let Some((op, command, lane, protocol)) = lanes.next_deferred(pe, profile, |op| ops.is_over(op))
             {
                 self.launch(pe, &command, op, lane, protocol);
+            }
+            while self.core.bounce.plentiful()
+                && let Some(lane) = self.core.lanes.unflushed_before_bulk(pe)
+            {
+                self.launch_flush(pe, lane, Owner { issuer: FLAGS, tag: None });
             }
             if !self.core.lanes.unblock(at) {
                 at += 1;

@@ -83,11 +83,12 @@ impl Lanes {
         profile: &Profile,
     ) -> Option<(usize, Protocol)> {
         let at = self.slots.find(pe);
-        if command.is_cut(priority) {
-            return self.place_bulk(pe, command, self.epoch, profile);
-        }
         let peer = &self.peers[at];
-        let lane = if matches!(command, Command::Get { .. }) {
+        let is_get = matches!(command, Command::Get { .. });
+        if command.is_cut(priority) {
+            return if peer.defers() && !is_get { None } else { self.place_bulk(pe, command, self.epoch, profile) };
+        }
+        let lane = if is_get {
             // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
             self.pick_for(pe, at, command.bytes())?
         } else if peer.defers() {
@@ -290,6 +291,13 @@ impl Lanes {
         None
     }
 
+    /// A lane that a deferred bulk operation waits for although nobody asks whether its writes are delivered.
+    pub fn unflushed_before_bulk(&self, pe: Pe) -> Option<usize> {
+        let first = self.peer(pe).deferred.front();
+        first.filter(|first| first.command.is_cut(first.priority))?;
+        self.each(pe).find(|&lane| self.is_up(pe, lane) && self.get(pe, lane).is_some_and(|c| c.dirty))
+    }
+
     /// Forgets a blocked peer that has no deferred operations any more. Returns whether it had none.
     pub fn unblock(&mut self, at: usize) -> bool {
         let free = self.blocked.get(at).is_some_and(|&pe| !self.peer(pe).defers());
@@ -461,6 +469,20 @@ mod tests {
         assert!(heard.iter().all(|due| due[1]) && heard.iter().filter(|due| due[0]).count() == 1, "{heard:?}");
         lanes.expect_on_all();
         assert_eq!([due(&mut lanes), due(&mut lanes)], [[true; 2]; 2]);
+    }
+
+    #[test]
+    fn a_bulk_operation_stays_behind_deferred_ones() {
+        let (mut lanes, profile) = two_lanes(true);
+        let put = Command::Put { dest: 0, source: Source::Stable(std::ptr::null()), len: MEGABYTE };
+        let place = |lanes: &mut Lanes| lanes.place(1, &put, Completion::Signaled, Priority::Bulk, &profile).is_some();
+        assert!(place(&mut lanes));
+        // What waits for a lane that is up, while no lane has anything that a fence orders.
+        lanes.defer(1, 0, PUT, Priority::Urgent);
+        lanes.fence();
+        assert!(!place(&mut lanes));
+        let get = Command::Get { source: 0, dest: std::ptr::null_mut(), len: MEGABYTE };
+        assert!(lanes.place(1, &get, Completion::Signaled, Priority::Bulk, &profile).is_some());
     }
 
     #[test]
