@@ -227,6 +227,22 @@ fn a_bulk_operation_behind_a_fence_asks_for_the_delivery_of_small_writes() {
     assert!(world.has_arrived(1));
 }
 
+/// A round takes four seconds here, so all pieces take longer than the time-out.
+#[test]
+fn what_waits_behind_pieces_that_move_is_not_late() {
+    let mut world = World::new(1, FabricConfig { queue_depth: 1, ..plain() });
+    (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, Priority::Bulk));
+    world.engines[0].fence();
+    world.submit(world.put_signal(0, 8), URGENT, Priority::Urgent);
+    let rounds = (1..1000).find(|&round| {
+        world.engines.iter_mut().for_each(|engine| engine.tick(4 * round));
+        world.round();
+        world.word() == 1
+    });
+    assert!(rounds.is_some_and(|rounds| 4 * rounds > 61), "{rounds:?}");
+    assert!(world.engines[0].take_error(BULK.issuer).is_none() && (1..COUNT).all(|number| world.has_arrived(number)));
+}
+
 #[test]
 fn pieces_of_a_lane_that_fails_arrive_over_others() {
     let mut world = World::new(2, FabricConfig { delay: 200, ..plain() });

@@ -202,7 +202,9 @@ impl Wire {
     pub fn drain(&self, context: &ContextState, time_limit: Duration) {
         let mut wait = Wait::for_operations(WireContext::new(self, context));
         let deadline = clock::now() + time_limit;
-        while self.host_endpoints.poll_if_unused() && clock::now() < deadline && wait.step().is_ok() {}
+        // Large operations of contexts are in the engines.
+        let is_active = || self.drivers.iter().any(|driver| driver.engine().endpoint().is_active());
+        while (self.host_endpoints.poll_if_unused() || is_active()) && clock::now() < deadline && wait.step().is_ok() {}
     }
 
     /// How often a thread loads an awaited word between two polls.

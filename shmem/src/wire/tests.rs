@@ -182,6 +182,19 @@ fn a_drained_wire_has_no_work_left() {
 }
 
 #[test]
+fn a_drained_wire_has_delivered_large_operations_of_contexts() {
+    const MEBIBYTE: usize = 1 << 20;
+    let world = world_of(slow(), 1, 1, MEBIBYTE / 8);
+    let source = vec![7u64; MEBIBYTE / 8];
+    world.context.set_priority(Priority::Bulk);
+    let put = Command::Put { dest: 0, source: Source::Stable(source.as_ptr().cast()), len: MEBIBYTE as u64 };
+    // SAFETY: the source lives until the wire is drained.
+    unsafe { world.on_wire().nbi(1, put) }.unwrap();
+    world.wire.drain(&world.context, TIME_LIMIT);
+    assert_eq!(world.there(MEBIBYTE / 8 - 1), 7);
+}
+
+#[test]
 fn large_operations_of_a_bulk_context_travel_in_pieces_of_the_engine() {
     const MEBIBYTE: u64 = 1 << 20;
     let world = world_of(FabricConfig::default(), 1, 1, MEBIBYTE as usize / 8);

@@ -189,10 +189,14 @@ impl Bulk {
         peer.windows[lane].under_way = peer.windows[lane].under_way.saturating_sub(1);
     }
 
-    /// The operations that wait for others of which a piece has ended since the last call.
-    pub fn take_behind_moved(&mut self) -> Vec<OpHandle> {
-        let moved = self.peers.values_mut().filter_map(|peer| std::mem::take(&mut peer.moved).then_some(&*peer));
-        moved.flat_map(|peer| peer.waiting.iter().map(|pieces| pieces.op)).collect()
+    /// The peers to which a piece has ended since the last call.
+    pub fn take_moved(&mut self) -> Vec<Pe> {
+        self.peers.iter_mut().filter_map(|(&pe, peer)| std::mem::take(&mut peer.moved).then_some(pe)).collect()
+    }
+
+    /// The operations on a peer that have pieces to be posted.
+    pub fn waiting_for(&self, pe: Pe) -> impl Iterator<Item = OpHandle> {
+        self.peers.get(&pe).into_iter().flat_map(|peer| peer.waiting.iter().map(|pieces| pieces.op))
     }
 }
 

@@ -54,10 +54,12 @@ impl Endpoint {
 }
 
 impl Core {
-    /// Notes that operations whose pieces wait behind others are not late while these move.
+    /// Notes that operations that wait behind pieces, in line or because of a fence, are not late while these move.
     pub(in crate::endpoint) fn note_moved_bulk(&mut self) {
-        for op in self.bulk.take_behind_moved() {
-            self.ops.restart(op, self.clock.now());
+        let now = self.clock.now();
+        for pe in self.bulk.take_moved() {
+            let behind = self.bulk.waiting_for(pe).chain(self.lanes.deferred(pe));
+            behind.for_each(|op| self.ops.restart(op, now));
         }
     }
 

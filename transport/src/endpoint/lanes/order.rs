@@ -291,6 +291,11 @@ impl Lanes {
         None
     }
 
+    /// The operations on a peer that are deferred.
+    pub fn deferred(&self, pe: Pe) -> impl Iterator<Item = OpHandle> {
+        self.peer(pe).deferred.iter().map(|deferred| deferred.op)
+    }
+
     /// A lane that a deferred bulk operation waits for although nobody asks whether its writes are delivered.
     pub fn unflushed_before_bulk(&self, pe: Pe) -> Option<usize> {
         let first = self.peer(pe).deferred.front();
