@@ -235,7 +235,8 @@ fn what_waits_behind_pieces_that_move_is_not_late() {
     world.engines[0].fence();
     world.submit(world.put_signal(0, 8), URGENT, Priority::Urgent);
     let rounds = (1..1000).find(|&round| {
-        world.engines.iter_mut().for_each(|engine| engine.tick(4 * round));
+        let seconds = 4 * round..4 * round + 4;
+        world.engines.iter_mut().for_each(|engine| seconds.clone().for_each(|second| engine.tick(second)));
         world.round();
         world.word() == 1
     });
