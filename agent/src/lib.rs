@@ -17,7 +17,6 @@
 //! | `outbox` | notifications that wait to be sent or to be confirmed |
 //! | `inbox` | notifications that have arrived |
 //! | `worker` | the thread that connects, notices lost peers, and advances what no caller advances |
-//! | `kept` | sessions that outlive their agents |
 //! | `error` | errors |
 //!
 //! # Completion

@@ -5,7 +5,7 @@
 //! | `job` | one PE of a job for Python; the end of the process |
 //! | `required` | requirements of the program on all PEs' paths |
 //! | `blocks` | symmetric memory that each PE drops for itself and all free together |
-//! | `dropped`, `objects` | other objects with memory on all PEs, dropped and freed in the same way; their numbers |
+//! | `deferred_free`, `detached`, `objects` | other objects with memory on all PEs, dropped and freed in the same way; their numbers |
 //! | `memory` | symmetric memory as a Python object |
 //! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
 //! | `foreign`, `layout`, `dtype` | other libraries' arrays; the layout of elements; their types |

@@ -107,10 +107,10 @@ def test_site(tmp_path: Path) -> None:
 
 
 def test_named_files_exist() -> None:
-    """README and the table of maturity name their proofs."""
+    """README and the table of maturity name their proofs, the architecture the places of what it explains."""
     folders = r"(?:collectives|core|cuda|decomp|ep|heap|kernels|nvshmem|overlap|perftest|proxy|python|scripts|shmem|tests|transport)"
     missing = []
-    for page in (ROOT / "README.md", ROOT / "docs" / "maturity.md"):
+    for page in (ROOT / "README.md", ROOT / "docs" / "maturity.md", ROOT / "docs" / "architecture.md"):
         for name in re.findall(rf"`({folders}/[\w./*-]+)", page.read_text()):
             if not name.startswith("target/") and not glob.glob(str(ROOT / name)):
                 missing.append(f"{page.name}: {name}")

@@ -1,4 +1,4 @@
-//! Words that a PE can wait for, and waits until one has changed; `waiting` has the loop of all waits.
+//! The types of words that a PE can wait for, and looks at one; `waiting` has the loop of all waits.
 
 use crate::error::Result;
 use crate::operations::Operations;
