@@ -5,7 +5,8 @@ use std::ptr::{null, null_mut};
 
 use cudarc::driver::sys::{self, CUgraph, CUgraphNode};
 
-use crate::error::{Result, cuda};
+use crate::driver::Gpu;
+use crate::error::{CudaError, Result, cuda};
 use crate::event::Event;
 use crate::stream::Stream;
 
@@ -31,9 +32,13 @@ impl Capture {
     /// That of a stream which is capturing.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The driver's error, or it is older than CUDA 12.3, which began to tell a graph's edges.
     pub fn of(stream: &Stream) -> Result<Capture> {
         let gpu = stream.gpu().ordinal();
+        if Gpu::driver_version() < 12_030 {
+            let what = "has a driver that does not order graphs (cuStreamGetCaptureInfo_v3)";
+            return Err(CudaError::Lacks { gpu, what, remedy: "update the driver to CUDA 12.3 or newer" });
+        }
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         let (mut id, mut graph, mut nodes, mut count) = (0, null_mut(), null::<CUgraphNode>(), 0);
         // SAFETY: a live stream; the driver writes one value to each place.
