@@ -114,6 +114,9 @@ impl Combining {
         let op = words::chosen(op, &OPS, "op")?;
         let text = format!("reduction {} of elements of type {}", OPS[op], ty.name());
         macro_rules! of {
+            (integer $t:ty) => { of!($t; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor 7: average) };
+            (float $t:ty) => { of!($t; 0: sum 1: product 2: min 3: max 7: average) };
+            (complex $t:ty) => { of!($t; 0: sum 1: product 7: average) };
             ($t:ty; $($number:literal: $method:ident)*) => {
                 match op {
                     $($number => Some(Reduction::$method::<$t>()),)*
@@ -121,31 +124,22 @@ impl Combining {
                 }
             };
         }
-        macro_rules! integer {
-            ($t:ty) => { of!($t; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor 7: average) };
-        }
-        macro_rules! float {
-            ($t:ty) => { of!($t; 0: sum 1: product 2: min 3: max 7: average) };
-        }
-        macro_rules! complex {
-            ($t:ty) => { of!($t; 0: sum 1: product 7: average) };
-        }
         let element = ty.data_type();
         let on_host = element.and_then(|ty| match ty {
-            DataType::Int8 => integer!(i8),
-            DataType::Int16 => integer!(i16),
-            DataType::Int32 => integer!(i32),
-            DataType::Int64 => integer!(i64),
-            DataType::Uint8 => integer!(u8),
-            DataType::Uint16 => integer!(u16),
-            DataType::Uint32 => integer!(u32),
-            DataType::Uint64 => integer!(u64),
-            DataType::Float16 => float!(f16),
-            DataType::Bfloat16 => float!(bf16),
-            DataType::Float32 => float!(f32),
-            DataType::Float64 => float!(f64),
-            DataType::Complex64 => complex!(Complex<f32>),
-            DataType::Complex128 => complex!(Complex<f64>),
+            DataType::Int8 => of!(integer i8),
+            DataType::Int16 => of!(integer i16),
+            DataType::Int32 => of!(integer i32),
+            DataType::Int64 => of!(integer i64),
+            DataType::Uint8 => of!(integer u8),
+            DataType::Uint16 => of!(integer u16),
+            DataType::Uint32 => of!(integer u32),
+            DataType::Uint64 => of!(integer u64),
+            DataType::Float16 => of!(float f16),
+            DataType::Bfloat16 => of!(float bf16),
+            DataType::Float32 => of!(float f32),
+            DataType::Float64 => of!(float f64),
+            DataType::Complex64 => of!(complex Complex<f32>),
+            DataType::Complex128 => of!(complex Complex<f64>),
             DataType::Bool => of!(Bool; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor),
             DataType::Float8E4m3 | DataType::Float8E5m2 | DataType::Float8E4m3b15 => None,
         });

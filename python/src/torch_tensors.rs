@@ -301,8 +301,7 @@ impl Functions {
 
     /// PyTorch's number of a type.
     fn number(&self, dtype: DataType) -> Option<i32> {
-        let found = DTYPES.iter().zip(self.dtypes).find(|((known, _), _)| *known == dtype);
-        found.map(|(_, number)| number)
+        DTYPES.iter().position(|(known, _)| *known == dtype).map(|index| self.dtypes[index])
     }
 
     fn empty(&self, gpu: Option<i32>, dtype: DataType, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {

@@ -286,9 +286,8 @@ fn averages_of_narrow_floats_do_not_overflow() {
         for me in 0..2 {
             pes.bytes(me, SOURCE, part).copy_from_slice(&sixty_thousand.repeat(part / 2));
         }
-        pes.call(&[0, 1], how, &Collective::AllReduce, (DataType::Float16, ReduceOp::Sum, part as u64), |_| {
-            (SOURCE, DEST)
-        });
+        let what = (DataType::Float16, ReduceOp::Sum, part as u64);
+        pes.call(&[0, 1], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
         for me in 0..2 {
             assert!(pes.bytes(me, DEST, part).chunks(2).all(|code| *code == sixty_thousand), "{way:?}");
         }

@@ -13,7 +13,7 @@ pub use symrail_core::DataType;
 pub use reduce::{Accumulate, ReduceOp};
 pub(crate) use reduce::{divide, reduce};
 
-/// The types that kernels of GPUs reduce.
+/// The types that kernels of GPUs reduce: all but the last five.
 pub const TYPES_ON_GPUS: &[DataType] = DataType::ALL.split_at(DataType::ALL.len() - 5).0;
 
 /// Whether its elements are integers or booleans, whose bits have operations.
