@@ -250,7 +250,7 @@ impl Communicator {
     }
 
     fn move_only(&mut self, collective: &Collective, buffers: (Buffer, Buffer), part: u64, root: u32) -> Result<()> {
-        self.run(collective, buffers, part, DataType::U8, ReduceOp::Sum.into(), root)
+        self.run(collective, buffers, part, DataType::Uint8, ReduceOp::Sum.into(), root)
     }
 
     fn run(

@@ -13,7 +13,7 @@
 //! data.fill(1.0)?;
 //! let mut all = Communicator::new(&rt)?;
 //! let buffer = Buffer::of(&data)?;
-//! all.all_reduce(buffer, buffer, DataType::F32, ReduceOp::Sum)?;
+//! all.all_reduce(buffer, buffer, DataType::Float32, ReduceOp::Sum)?;
 //! assert_eq!(data.read(999)?, rt.n_pes() as f32);
 //! all.free()?;
 //! data.free()?;
@@ -52,7 +52,7 @@ pub mod tuning;
 
 pub use communicator::{Communicator, Factor, Reduction};
 pub use error::{Error, Result};
-pub use number::{Accumulate, DataType, ReduceOp};
+pub use number::{Accumulate, DataType, ReduceOp, TYPES_ON_GPUS};
 pub use run::{Buffer, Call, Prepared};
 pub use selection::Selection;
 pub use transfer::Transfer;

@@ -7,8 +7,8 @@ mod support;
 
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Compiled, Program, Result};
-use symrail_collectives::DataType;
 use symrail_collectives::gpu::program;
+use symrail_collectives::{DataType, TYPES_ON_GPUS};
 
 use support::nvrtc;
 
@@ -22,10 +22,10 @@ type Compile = fn(&Nvrtc, &Program<'_>, &str) -> Result<Compiled>;
 fn the_executor_becomes_ptx_and_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
     for (ty, arch, compile) in [
-        (DataType::U8, "sm_90", Nvrtc::compile as Compile),
-        (DataType::F64, "sm_90", Nvrtc::compile_quickly),
-        (DataType::E4M3, "sm_90", Nvrtc::compile_quickly),
-        (DataType::BF16, "sm_80", Nvrtc::compile_quickly),
+        (DataType::Uint8, "sm_90", Nvrtc::compile as Compile),
+        (DataType::Float64, "sm_90", Nvrtc::compile_quickly),
+        (DataType::Float8E4m3, "sm_90", Nvrtc::compile_quickly),
+        (DataType::Bfloat16, "sm_80", Nvrtc::compile_quickly),
     ] {
         let source = program::source(ty).unwrap();
         let compiled = compile(&nvrtc, &program::program(&source), arch).unwrap();
@@ -43,7 +43,7 @@ fn the_executor_becomes_ptx_and_machine_code() {
 #[test]
 fn types_of_the_host_alone_have_no_kernels() {
     for &ty in DataType::ALL {
-        assert_eq!(program::source(ty).is_ok(), DataType::ON_GPUS.contains(&ty), "{ty}");
+        assert_eq!(program::source(ty).is_ok(), TYPES_ON_GPUS.contains(&ty), "{ty}");
     }
 }
 
@@ -67,7 +67,7 @@ fn sends_and_receives_become_machine_code() {
 fn norms_become_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
     for (ty, arch, compile) in
-        [(DataType::BF16, "sm_90", Nvrtc::compile as Compile), (DataType::F32, "sm_80", Nvrtc::compile_quickly)]
+        [(DataType::Bfloat16, "sm_90", Nvrtc::compile as Compile), (DataType::Float32, "sm_80", Nvrtc::compile_quickly)]
     {
         let source = program::normed_source(ty).unwrap();
         let compiled = compile(&nvrtc, &program::normed(&source), arch).unwrap();

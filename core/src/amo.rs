@@ -5,9 +5,13 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use strum::VariantArray;
+
+use crate::data_type::DataType;
 use crate::error::{Error, Result};
 
-/// The type of the word that an AMO works on.
+/// The type of the word that an AMO works on. It is no [`DataType`], because it has the numbers of requests between PEs
+/// and from devices, and a request has no other types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::FromRepr, strum::VariantArray, strum::IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 #[repr(u8)]
@@ -61,6 +65,16 @@ impl AmoType {
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, AmoType::F32 | AmoType::F64)
+    }
+}
+
+impl TryFrom<DataType> for AmoType {
+    type Error = Error;
+
+    fn try_from(ty: DataType) -> Result<AmoType> {
+        use DataType::{Float32, Float64, Int32, Int64, Uint32, Uint64};
+        let index = ty.index_in(&[Int32, Uint32, Int64, Uint64, Float32, Float64], "atomic memory operations")?;
+        Ok(AmoType::VARIANTS[index])
     }
 }
 
@@ -170,6 +184,14 @@ mod tests {
         assert_eq!(on(5, AmoType::I32, AmoOp::CompareSwap, 9, 6), (5, 5));
         assert_eq!(on(5, AmoType::U64, AmoOp::Set, 9, 0), (5, 9));
         assert_eq!(on(5, AmoType::U64, AmoOp::Fetch, 9, 0), (5, 5));
+    }
+
+    #[test]
+    fn words_are_elements_of_the_same_size() {
+        let words = DataType::ALL.iter().filter_map(|&ty| Some((ty, AmoType::try_from(ty).ok()?)));
+        let alike = words.filter(|(ty, word)| (ty.size(), ty.is_float()) == (word.size(), word.is_float()));
+        assert_eq!((alike.count(), AmoType::try_from(DataType::Uint32).ok()), (6, Some(AmoType::U32)));
+        assert!(AmoType::try_from(DataType::Int16).is_err_and(|error| error.to_string().contains("int16")));
     }
 
     #[test]

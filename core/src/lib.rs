@@ -9,6 +9,7 @@
 //! | [`pe`] | numbers of PEs |
 //! | [`error`] | errors |
 //! | [`amo`] | atomic operations, and their execution by a CPU |
+//! | [`data_type`] | types of elements |
 //! | [`compare`], [`signal`] | comparisons and updates of signal words, with every interface's numbers |
 //! | [`segment`] | the memory of this process at symmetric offsets |
 //! | [`wait`] | back-off for waiting threads |
@@ -28,6 +29,7 @@ pub mod agreement;
 pub mod amo;
 pub mod clock;
 pub mod compare;
+pub mod data_type;
 pub mod encoding;
 pub mod error;
 pub mod escaped;
@@ -46,6 +48,7 @@ pub mod wait;
 
 pub use amo::{AmoOp, AmoType};
 pub use compare::Cmp;
+pub use data_type::DataType;
 pub use error::{Error, ErrorKind, Fault, Operation, Result};
 pub use escaped::Escaped;
 pub use pci::PciAddress;

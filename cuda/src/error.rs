@@ -87,6 +87,12 @@ pub enum CudaError {
         /// NVRTC's messages.
         log: String,
     },
+    /// A type of numbers that cuBLASLt does not multiply.
+    #[error("cuBLASLt multiplies float32, float16, bfloat16, float8_e4m3fn and float8_e5m2, not {ty}")]
+    NotMultiplied {
+        /// The type.
+        ty: symrail_core::DataType,
+    },
     /// A module lacks a kernel.
     #[error("the module has no kernel {name:?}: declare kernels extern \"C\" __global__")]
     NoKernel {

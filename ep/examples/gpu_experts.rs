@@ -9,7 +9,7 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyTokens};
-use symrail_ep::{Element, WaitLimit, fp8};
+use symrail_ep::{DataType, WaitLimit, fp8};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -294,7 +294,7 @@ fn compare_row(
         return equal("a row", &found, x, at);
     }
     let (mut cast, mut factors) = (Vec::new(), Vec::new());
-    fp8::cast(x, Element::Bf16, false, &mut cast, &mut factors);
+    fp8::cast(x, DataType::Bfloat16, false, &mut cast, &mut factors)?;
     let mut found = vec![0; shape.hidden];
     memory.received.read(row * shape.hidden, &mut found)?;
     equal("a row of FP8", &found, &cast, at)?;

@@ -12,7 +12,7 @@ use symrail_ep::cuda::{
     DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived, HighThroughputShape,
 };
 use symrail_ep::plan::hosts::Hosts;
-use symrail_ep::{Element, Error, Layout, TopK, WaitLimit};
+use symrail_ep::{DataType, Error, Layout, TopK, WaitLimit};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -102,15 +102,15 @@ impl Case<'_> {
     }
 
     /// A number in the result of `by` for a token.
-    fn number(&self, element: Element, by: Pe, source: Pe, at: [usize; 2]) -> f32 {
+    fn number(&self, element: DataType, by: Pe, source: Pe, at: [usize; 2]) -> f32 {
         let value = (mix([u64::from(by), u64::from(source), at[0] as u64, at[1] as u64]) % 4001) as f32 / 64.0 - 31.0;
-        if element == Element::Bf16 { bf16::from_f32(value).to_f32() } else { value }
+        if element == DataType::Bfloat16 { bf16::from_f32(value).to_f32() } else { value }
     }
 
-    fn rows_of(&self, element: Element, values: impl Iterator<Item = f32>) -> Vec<u8> {
+    fn rows_of(&self, element: DataType, values: impl Iterator<Item = f32>) -> Vec<u8> {
         match element {
-            Element::F32 => bytes_of(values.map(f32::to_ne_bytes)),
-            Element::Bf16 => bytes_of(values.map(|value| bf16::from_f32(value).to_ne_bytes())),
+            DataType::Float32 => bytes_of(values.map(f32::to_ne_bytes)),
+            _ => bytes_of(values.map(|value| bf16::from_f32(value).to_ne_bytes())),
         }
     }
 
@@ -119,11 +119,11 @@ impl Case<'_> {
         let stream = Stream::new(self.device.gpu())?;
         let mut routes = buffers.routes(&stream)?;
         for call in 0..6 {
-            let element = if call % 2 == 0 { Element::Bf16 } else { Element::F32 };
+            let element = if call % 2 == 0 { DataType::Bfloat16 } else { DataType::Float32 };
             self.round(&buffers, &mut routes, &stream, (call, element))?;
         }
         self.refusals(&buffers, &mut routes, &stream)?;
-        self.round(&buffers, &mut routes, &stream, (9, Element::Bf16))?;
+        self.round(&buffers, &mut routes, &stream, (9, DataType::Bfloat16))?;
         drop(stream);
         Ok(buffers.free()?)
     }
@@ -156,7 +156,7 @@ impl Case<'_> {
         buffers: &DeviceHighThroughput,
         routes: &mut DeviceRoutes,
         stream: &Stream,
-        (call, element): (u64, Element),
+        (call, element): (u64, DataType),
     ) -> Result<(), Failure> {
         let (me, ranks, HighThroughputShape { scales, experts, k, .. }) =
             (self.rt.my_pe(), self.rt.n_pes(), self.shape);
@@ -165,7 +165,7 @@ impl Case<'_> {
         let layouts: Vec<Layout> = layouts.collect::<Result<_, Error>>()?;
         let own = &layouts[me as usize];
         let (tokens, share) = (own.tokens(), own.share());
-        let bytes = self.elements * element.bytes();
+        let bytes = self.elements * element.size();
         let word = |rank: Pe, row: usize, i: usize, what: u64| {
             (mix([u64::from(rank), row as u64, i as u64, call * 8 + what]) as u32).to_ne_bytes()
         };
@@ -240,12 +240,12 @@ impl Case<'_> {
         let of_rows = sources
             .iter()
             .flat_map(|&(rank, token)| (0..self.elements).map(move |i| self.number(element, me, rank, [token, i])));
-        let of_slots = sources
-            .iter()
-            .flat_map(|&(rank, token)| (0..k).map(move |i| self.number(Element::F32, me, rank, [token, 9000 + i])));
+        let of_slots = sources.iter().flat_map(|&(rank, token)| {
+            (0..k).map(move |i| self.number(DataType::Float32, me, rank, [token, 9000 + i]))
+        });
         let bias = |i: usize| self.number(element, me, 1000, [i, call as usize]);
         let (parts, parts_weights) =
-            (self.with(&self.rows_of(element, of_rows))?, self.with(&self.rows_of(Element::F32, of_slots))?);
+            (self.with(&self.rows_of(element, of_rows))?, self.with(&self.rows_of(DataType::Float32, of_slots))?);
         let biases = self.with(&self.rows_of(element, (0..tokens * self.elements).map(bias)))?;
         let (out, sums) = (self.buffer(tokens * bytes)?, self.buffer(4 * tokens * k)?);
         let biased = [0, if call % 3 == 0 { 0 } else { biases.at().get() }];
@@ -263,7 +263,7 @@ impl Case<'_> {
         stream.wait(LIMIT)?;
         buffers.check()?;
         let hosts = Hosts::of_job(self.rt);
-        let sum = |of: Element, token: usize, i: usize| {
+        let sum = |of: DataType, token: usize, i: usize| {
             let gets = &own.in_rank()[token * ranks as usize..][..ranks as usize];
             (0..hosts.count()).fold(0.0f32, |all, host| {
                 let members = hosts.members(host).iter().filter(|&&rank| gets[rank]);
@@ -275,8 +275,8 @@ impl Case<'_> {
             if biased[1] == 0 { sum } else { sum + bias(at) }
         };
         equal("sums", &out, &self.rows_of(element, (0..tokens * self.elements).map(with_bias)), call)?;
-        let of_weights = (0..tokens * k).map(|slot| sum(Element::F32, slot / k, 9000 + slot % k));
-        equal("sums of weights", &sums, &self.rows_of(Element::F32, of_weights), call)
+        let of_weights = (0..tokens * k).map(|slot| sum(DataType::Float32, slot / k, 9000 + slot % k));
+        equal("sums of weights", &sums, &self.rows_of(DataType::Float32, of_weights), call)
     }
 
     /// An error names the cause, and the next call succeeds.
@@ -363,7 +363,7 @@ impl Case<'_> {
         let parts = DeviceParts {
             rows: made.at().get(),
             bytes: row,
-            element: Element::Bf16,
+            element: DataType::Bfloat16,
             weights: None,
             biases: [0, 0],
             out: x.at().get(),

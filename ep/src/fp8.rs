@@ -1,8 +1,10 @@
 //! Casts of rows to FP8 (e4m3, finite only) with a scale for each 128 elements.
 
+use symrail_core::DataType;
 use symrail_core::fp8::f32_to_e4m3;
 
-use crate::element::Element;
+use crate::element;
+use crate::error::Result;
 
 /// The number of elements that share a scale.
 pub const GROUP: usize = 128;
@@ -19,17 +21,22 @@ pub fn scales(elements: usize) -> usize {
 
 /// Casts a row. It appends a byte for each element to `to`. For each group it appends to `scales` the factor that
 /// restores the values; `power_of_two` rounds factors up to a power of two.
-pub fn cast(row: &[u8], element: Element, power_of_two: bool, to: &mut Vec<u8>, scales: &mut Vec<f32>) {
-    for group in row.chunks(GROUP * element.bytes()) {
+///
+/// # Errors
+/// Elements that are neither float32 nor bfloat16.
+pub fn cast(row: &[u8], element: DataType, power_of_two: bool, to: &mut Vec<u8>, scales: &mut Vec<f32>) -> Result<()> {
+    element::must_be_summed(element)?;
+    for group in row.chunks(GROUP * element.size()) {
         let mut values = [0.0; GROUP];
-        element.add(&mut values, group, None);
-        let values = &values[..group.len() / element.bytes()];
+        element::add(element, &mut values, group, None);
+        let values = &values[..group.len() / element.size()];
         let largest = values.iter().fold(SMALLEST, |most, value| value.abs().max(most));
         let factor = if power_of_two { round_up(largest / LARGEST) } else { largest / LARGEST };
         let inverse = if power_of_two { 1.0 / factor } else { LARGEST / largest };
         to.extend(values.iter().map(|value| f32_to_e4m3(value * inverse)));
         scales.push(factor);
     }
+    Ok(())
 }
 
 /// The smallest power of two that is not below a positive value.
@@ -40,6 +47,7 @@ fn round_up(value: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use proptest::prelude::*;
     use symrail_core::fp8::e4m3_to_f32;
 
@@ -50,7 +58,7 @@ mod tests {
         fn scaled_values_are_near(values in proptest::collection::vec(-1000f32..1000.0, 1..400), power in any::<bool>()) {
             let row: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
             let (mut cast_row, mut factors) = (Vec::new(), Vec::new());
-            cast(&row, Element::F32, power, &mut cast_row, &mut factors);
+            cast(&row, DataType::Float32, power, &mut cast_row, &mut factors).unwrap();
             prop_assert_eq!((cast_row.len(), factors.len()), (values.len(), scales(values.len())));
             for (i, value) in values.iter().enumerate() {
                 let factor = factors[i / GROUP];

@@ -11,7 +11,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`plan`] | pure functions: which ranks get which tokens, the layout of rows in transfer, the sizes of buffers |
-//! | [`element`], [`fp8`] | the types of rows that are added or cast |
+//! | `element`, [`fp8`] | the types of rows that are added or cast |
 //! | [`exchange`] | numbered blocks from every rank to every other one, the base of both ways |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
 //! | `admission` | ranks that take part again in low-latency calls |
@@ -26,7 +26,7 @@
 
 mod admission;
 pub mod cuda;
-pub mod element;
+mod element;
 pub mod error;
 pub mod exchange;
 pub mod fp8;
@@ -35,7 +35,6 @@ pub mod low_latency;
 pub mod plan;
 pub mod statistics;
 
-pub use element::Element;
 pub use error::{Error, Result};
 pub use exchange::WaitLimit;
 pub use high_throughput::HighThroughput;
@@ -43,3 +42,4 @@ pub use low_latency::LowLatency;
 pub use plan::layout::{Layout, TopK};
 pub use plan::rows::Rows;
 pub use statistics::Statistics;
+pub use symrail_core::DataType;

@@ -2,7 +2,7 @@
 
 use symrail::kernels::cuda::CudaError;
 use symrail::{Pe, rounds};
-use symrail_cuda::cublaslt::Number;
+use symrail_core::DataType;
 
 use crate::product::Product;
 
@@ -52,7 +52,7 @@ pub enum Error {
     Gpu(#[from] symrail::kernels::cuda::Error),
     /// Number types that a plan on a GPU does not support.
     #[error(
-        "PE {pe}: {product} of {numbers:?} (rows, weight, product) with {inputs} inputs: both factors have 8-bit numbers or none, the product has none, and there are inputs"
+        "PE {pe}: {product} of {numbers:?} (rows, weight, product) with {inputs} inputs: numbers are floats of 32, 16 or 8 bits, both factors have 8-bit numbers or none, the product has none, and there are inputs"
     )]
     Unsupported {
         /// This PE.
@@ -60,7 +60,7 @@ pub enum Error {
         /// The product.
         product: &'static str,
         /// The types of the numbers.
-        numbers: [Number; 3],
+        numbers: [DataType; 3],
         /// The length of a row.
         inputs: usize,
     },

@@ -1,9 +1,9 @@
 //! The arrays of a collective, the path that it takes, and the combination of elements.
 
 use pyo3::prelude::*;
-use symrail::Reduction;
-use symrail::collective::{Bool, Complex, ElementType, bf16, f16};
-use symrail::kernels::cuda::collectives::{self as on_stream, Combine, Element};
+use symrail::collective::{Bool, Complex, bf16, f16};
+use symrail::kernels::cuda::collectives::{self as on_stream, Combine};
+use symrail::{DataType, Reduction};
 
 use crate::dtype::Type;
 use crate::errors::{Kind, raise};
@@ -114,45 +114,38 @@ impl Combining {
         let op = words::chosen(op, &OPS, "op")?;
         let text = format!("reduction {} of elements of type {}", OPS[op], ty.name());
         macro_rules! of {
-            ($t:ty, $element:expr; $($number:literal: $method:ident)*) => {
+            (integer $t:ty) => { of!($t; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor 7: average) };
+            (float $t:ty) => { of!($t; 0: sum 1: product 2: min 3: max 7: average) };
+            (complex $t:ty) => { of!($t; 0: sum 1: product 7: average) };
+            ($t:ty; $($number:literal: $method:ident)*) => {
                 match op {
-                    $($number => Some((Reduction::$method::<$t>(), $element)),)*
+                    $($number => Some(Reduction::$method::<$t>()),)*
                     _ => None,
                 }
             };
         }
-        macro_rules! integer {
-            ($t:ty, $element:ident) => {
-                of!($t, Some(Element::$element); 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor 7: average)
-            };
-        }
-        macro_rules! float {
-            ($t:ty, $element:expr) => { of!($t, $element; 0: sum 1: product 2: min 3: max 7: average) };
-        }
-        macro_rules! complex {
-            ($t:ty, $element:ident) => { of!($t, Some(Element::$element); 0: sum 1: product 7: average) };
-        }
-        let found = match ty.element() {
-            ElementType::I8 => integer!(i8, I8),
-            ElementType::I16 => integer!(i16, I16),
-            ElementType::I32 => integer!(i32, I32),
-            ElementType::I64 => integer!(i64, I64),
-            ElementType::U8 => integer!(u8, U8),
-            ElementType::U16 => integer!(u16, U16),
-            ElementType::U32 => integer!(u32, U32),
-            ElementType::U64 => integer!(u64, U64),
-            ElementType::F16 => float!(f16, None),
-            ElementType::BF16 => float!(bf16, None),
-            ElementType::F32 => float!(f32, Some(Element::F32)),
-            ElementType::F64 => float!(f64, Some(Element::F64)),
-            ElementType::C64 => complex!(Complex<f32>, C64),
-            ElementType::C128 => complex!(Complex<f64>, C128),
-            ElementType::Bool => of!(Bool, None; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor),
-            _ => None,
-        };
-        let Some((on_host, element)) = found else { return Err(raise(Kind::Argument, &format!("there is no {text}"))) };
+        let element = ty.data_type();
+        let on_host = element.and_then(|ty| match ty {
+            DataType::Int8 => of!(integer i8),
+            DataType::Int16 => of!(integer i16),
+            DataType::Int32 => of!(integer i32),
+            DataType::Int64 => of!(integer i64),
+            DataType::Uint8 => of!(integer u8),
+            DataType::Uint16 => of!(integer u16),
+            DataType::Uint32 => of!(integer u32),
+            DataType::Uint64 => of!(integer u64),
+            DataType::Float16 => of!(float f16),
+            DataType::Bfloat16 => of!(float bf16),
+            DataType::Float32 => of!(float f32),
+            DataType::Float64 => of!(float f64),
+            DataType::Complex64 => of!(complex Complex<f32>),
+            DataType::Complex128 => of!(complex Complex<f64>),
+            DataType::Bool => of!(Bool; 0: sum 1: product 2: min 3: max 4: and 5: or 6: xor),
+            DataType::Float8E4m3 | DataType::Float8E5m2 | DataType::Float8E4m3b15 => None,
+        });
+        let on_host = on_host.ok_or_else(|| raise(Kind::Argument, &format!("there is no {text}")))?;
         let combine = [Sum, Product, Min, Max, And, Or, Xor].get(op).copied();
-        let on_stream = element.zip(combine).map(|(element, combine)| on_stream::Reduction { combine, element });
+        let on_stream = combine.zip(element).and_then(|(combine, ty)| on_stream::Reduction::new(combine, ty).ok());
         Ok(Combining { on_host, on_stream, text })
     }
 

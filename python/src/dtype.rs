@@ -1,7 +1,7 @@
 //! Types of elements: NumPy's letters for kinds, DLPack's codes, and names.
 
+use symrail::DataType;
 use symrail::collective::ElementType;
-use symrail_core::VariantArray;
 
 /// The type of an array's elements, as far as operations distinguish types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,72 +14,75 @@ pub struct Type {
 /// Marks kinds that are DLPack's codes.
 const BEYOND: u8 = 0x80;
 
-/// Types that NumPy knows only with the package ml_dtypes: name, DLPack's code, bytes.
-const BEYOND_NUMPY: [(&str, u8, usize); 9] = [
-    ("bfloat16", 4, 2),
-    ("float8_e3m4", 7, 1),
-    ("float8_e4m3", 8, 1),
-    ("float8_e4m3b11fnuz", 9, 1),
-    ("float8_e4m3fn", 10, 1),
-    ("float8_e4m3fnuz", 11, 1),
-    ("float8_e5m2", 12, 1),
-    ("float8_e5m2fnuz", 13, 1),
-    ("float8_e8m0fnu", 14, 1),
+/// Types of 8 bits that are only passed on: name, and DLPack's code.
+#[rustfmt::skip]
+const PASSED_ON: [(&str, u8); 6] = [
+    ("float8_e3m4", 7), ("float8_e4m3", 8), ("float8_e4m3b11fnuz", 9), ("float8_e4m3fnuz", 11),
+    ("float8_e5m2fnuz", 13), ("float8_e8m0fnu", 14),
 ];
 
-/// Kinds of numbers that NumPy and DLPack know: letter, name, code, possible bytes.
-const KINDS: [(u8, &str, u8, &[usize]); 4] = [
-    (b'i', "int", 0, &[1, 2, 4, 8]),
-    (b'u', "uint", 1, &[1, 2, 4, 8]),
-    (b'f', "float", 2, &[2, 4, 8]),
-    (b'c', "complex", 5, &[8, 16]),
-];
+impl From<DataType> for Type {
+    fn from(ty: DataType) -> Type {
+        let kind = match ty {
+            DataType::Bool => b'b',
+            DataType::Bfloat16 => BEYOND | 4,
+            DataType::Float8E4m3 => BEYOND | 10,
+            DataType::Float8E5m2 => BEYOND | 12,
+            DataType::Complex64 | DataType::Complex128 => b'c',
+            _ if ty.is_float() => b'f',
+            _ if ty.is_unsigned() => b'u',
+            _ => b'i',
+        };
+        Type { kind, bytes: ty.size() }
+    }
+}
 
 impl Type {
-    /// The type with this name, NumPy's or one of the additional types.
+    /// All types that have names, with them. Neither NumPy nor DLPack has float8_e4m3b15.
+    fn named() -> impl Iterator<Item = (&'static str, Type)> {
+        let known = DataType::ALL.iter().filter(|&&ty| ty != DataType::Float8E4m3b15);
+        let passed_on = PASSED_ON.iter().map(|&(name, code)| (name, Type { kind: BEYOND | code, bytes: 1 }));
+        known.map(|&ty| (ty.name(), ty.into())).chain(passed_on)
+    }
+
+    /// The type with this name, NumPy's or ml_dtypes'.
     pub fn of_name(name: &str) -> Option<Type> {
-        if let Some(&(_, code, bytes)) = BEYOND_NUMPY.iter().find(|(known, ..)| *known == name) {
-            return Some(Type { kind: BEYOND | code, bytes });
-        }
-        let all = KINDS.iter().flat_map(|&(kind, _, _, sizes)| sizes.iter().map(move |&bytes| Type { kind, bytes }));
-        all.chain([Type { kind: b'b', bytes: 1 }]).find(|ty| ty.name() == name)
+        Type::named().find(|&(known, _)| known == name).map(|(_, ty)| ty)
     }
 
     /// The type as users write it.
     pub fn name(self) -> String {
-        let Type { kind, bytes } = self;
-        if kind == b'b' {
-            return "bool".into();
-        }
-        if let Some((_, name, ..)) = KINDS.iter().find(|(letter, ..)| *letter == kind) {
-            return format!("{name}{}", bytes * 8);
-        }
-        let beyond = BEYOND_NUMPY.iter().find(|(_, code, size)| BEYOND | code == kind && *size == bytes);
-        beyond.map_or_else(|| format!("{} of {bytes} bytes", char::from(kind)), |(name, ..)| (*name).into())
+        let found = Type::named().find(|&(_, ty)| ty == self);
+        found.map_or_else(|| format!("{} of {} bytes", char::from(self.kind), self.bytes), |(name, _)| name.into())
     }
 
-    /// The type as collectives compare it: bytes, if they know no type of this name.
+    /// The type of elements, if operations other than copies know it.
+    pub fn data_type(self) -> Option<DataType> {
+        DataType::ALL.iter().copied().find(|&ty| Type::from(ty) == self)
+    }
+
+    /// The type as collectives compare it: bytes, if they know no such type.
     pub fn element(self) -> ElementType {
-        let name = self.name();
-        ElementType::VARIANTS.iter().copied().find(|ty| ty.name() == name).unwrap_or(ElementType::Bytes)
+        self.data_type().map_or(ElementType::Bytes, ElementType::Of)
     }
 
     /// DLPack's code and number of bits; `None` for types that DLPack lacks.
     pub fn dlpack(self) -> Option<(u8, u8)> {
         let code = match self.kind {
+            b'i' => 0,
+            b'u' => 1,
+            b'f' => 2,
+            b'c' => 5,
             b'b' => 6,
             kind if kind & BEYOND != 0 => kind & !BEYOND,
-            kind => KINDS.iter().find(|(letter, ..)| *letter == kind)?.2,
+            _ => return None,
         };
         Some((code, u8::try_from(self.bytes * 8).ok()?))
     }
 
     /// The type for DLPack's code and bits.
     pub fn of_dlpack(code: u8, bits: u8) -> Option<Type> {
-        let bytes = usize::from(bits) / 8;
-        let letters = KINDS.iter().map(|&(kind, ..)| kind).chain([b'b']);
-        let beyond = BEYOND_NUMPY.iter().map(|&(_, code, _)| BEYOND | code);
-        letters.chain(beyond).map(|kind| Type { kind, bytes }).find(|ty| ty.dlpack() == Some((code, bits)))
+        Type::named().map(|(_, ty)| ty).find(|ty| ty.dlpack() == Some((code, bits)))
     }
 
     /// The type's text in `__cuda_array_interface__` and `__array_interface__`; `None` for the additional types.

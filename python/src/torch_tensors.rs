@@ -14,33 +14,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
+use symrail::DataType;
 
+use crate::dtype::Type;
 use crate::errors::{Kind, raise};
 use crate::{dlpack, foreign};
-
-/// Types of elements.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dtype {
-    Bfloat16,
-    Float32,
-    Int32,
-    Int64,
-    Float8E4m3fn,
-    Bool,
-    Byte,
-}
-
-impl Dtype {
-    /// PyTorch's name.
-    pub fn name(self) -> &'static str {
-        ["bfloat16", "float32", "int32", "int64", "float8_e4m3fn", "bool", "uint8"][self as usize]
-    }
-
-    /// DLPack's code and number of bits.
-    fn code_and_bits(self) -> (u8, u8) {
-        [(4, 16), (2, 32), (0, 32), (0, 64), (10, 8), (6, 8), (1, 8)][self as usize]
-    }
-}
 
 /// The address of a given tensor, which must be plain and contiguous, of this shape and dtype, in this GPU's memory
 /// (`None`: the host's), and aligned. Raises ArgumentError.
@@ -48,7 +26,7 @@ pub fn address(
     tensor: &Bound<'_, PyAny>,
     role: &str,
     gpu: Option<i32>,
-    dtype: Dtype,
+    dtype: DataType,
     shape: &[usize],
     align: usize,
 ) -> PyResult<u64> {
@@ -65,7 +43,7 @@ pub fn address(
 fn plain_address(
     tensor: &Bound<'_, PyAny>,
     gpu: Option<i32>,
-    dtype: Dtype,
+    dtype: DataType,
     shape: &[usize],
 ) -> PyResult<Option<usize>> {
     let py = tensor.py();
@@ -74,7 +52,7 @@ fn plain_address(
     }
     let Some(seen) = dlpack::look(tensor)? else { return Ok(None) };
     let is_wanted = seen.gpu() == Some(gpu)
-        && seen.code_and_bits() == Some(dtype.code_and_bits())
+        && seen.code_and_bits().is_some_and(|found| Type::from(dtype).dlpack() == Some(found))
         && seen.shape().iter().map(|&n| n as usize).eq(shape.iter().copied())
         && seen.strides().is_none_or(|strides| is_contiguous(seen.shape(), strides))
         && !tensor.call_method0(intern!(py, "is_neg"))?.extract::<bool>()?;
@@ -167,18 +145,18 @@ const ALIGN: usize = 64;
 /// A tensor of [`empty_together`].
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
-    dtype: Dtype,
+    dtype: DataType,
     sizes: &'a [i64],
     strides: &'a [i64],
 }
 
 impl<'a> Part<'a> {
-    pub fn new<const N: usize>(dtype: Dtype, dims: &'a Dims<N>) -> Part<'a> {
+    pub fn new<const N: usize>(dtype: DataType, dims: &'a Dims<N>) -> Part<'a> {
         Part { dtype, sizes: &dims.sizes, strides: &dims.strides }
     }
 
     fn bytes(&self) -> usize {
-        self.sizes.iter().product::<i64>() as usize * usize::from(self.dtype.code_and_bits().1) / 8
+        self.sizes.iter().product::<i64>() as usize * self.dtype.size()
     }
 }
 
@@ -189,7 +167,7 @@ pub type Made<'py> = (Bound<'py, PyAny>, u64);
 pub fn empty<'py, const N: usize>(
     py: Python<'py>,
     gpu: Option<i32>,
-    dtype: Dtype,
+    dtype: DataType,
     dims: &Dims<N>,
 ) -> PyResult<Made<'py>> {
     if let Some(functions) = Functions::find(py)
@@ -216,7 +194,8 @@ pub fn empty_together<'py, const N: usize>(
     });
     let end = places.last().zip(parts.last()).map_or(0, |(place, part)| place + part.bytes());
     let all = Dims::contiguous([end + behind]);
-    let memory = Functions::find(py).and_then(|functions| functions.empty(gpu, Dtype::Byte, &all.sizes, &all.strides));
+    let memory =
+        Functions::find(py).and_then(|functions| functions.empty(gpu, DataType::Uint8, &all.sizes, &all.strides));
     let mut made = Vec::with_capacity(N);
     if let Some(memory) = &memory {
         for (part, &place) in parts.iter().zip(&places) {
@@ -227,7 +206,7 @@ pub fn empty_together<'py, const N: usize>(
     if let Ok(made) = made.try_into() {
         return Ok(made);
     }
-    let (memory, _) = slowly_empty(py, gpu, Dtype::Byte, &all)?;
+    let (memory, _) = slowly_empty(py, gpu, DataType::Uint8, &all)?;
     let mut made = Vec::with_capacity(N);
     for (part, &place) in parts.iter().zip(&places) {
         let piece = memory.call_method1(intern!(py, "narrow"), (0, place, part.bytes()))?;
@@ -247,7 +226,7 @@ pub fn empty_together<'py, const N: usize>(
 fn slowly_empty<'py, const N: usize>(
     py: Python<'py>,
     gpu: Option<i32>,
-    dtype: Dtype,
+    dtype: DataType,
     dims: &Dims<N>,
 ) -> PyResult<Made<'py>> {
     let torch = py.import(intern!(py, "torch"))?;
@@ -278,14 +257,15 @@ const CUDA: i32 = 1;
 
 /// `PyObject* THPVariable_Wrap(const at::TensorBase&)`. A handle is an `at::Tensor*`, whose only base that is.
 const WRAP: &CStr = c"_Z16THPVariable_WrapRKN2at10TensorBaseE";
-const DTYPES: [&CStr; 7] = [
-    c"aoti_torch_dtype_bfloat16",
-    c"aoti_torch_dtype_float32",
-    c"aoti_torch_dtype_int32",
-    c"aoti_torch_dtype_int64",
-    c"aoti_torch_dtype_float8_e4m3fn",
-    c"aoti_torch_dtype_bool",
-    c"aoti_torch_dtype_uint8",
+/// The types of tensors that are made here, and the functions that return PyTorch's numbers of them.
+const DTYPES: [(DataType, &CStr); 7] = [
+    (DataType::Bfloat16, c"aoti_torch_dtype_bfloat16"),
+    (DataType::Float32, c"aoti_torch_dtype_float32"),
+    (DataType::Int32, c"aoti_torch_dtype_int32"),
+    (DataType::Int64, c"aoti_torch_dtype_int64"),
+    (DataType::Float8E4m3, c"aoti_torch_dtype_float8_e4m3fn"),
+    (DataType::Bool, c"aoti_torch_dtype_bool"),
+    (DataType::Uint8, c"aoti_torch_dtype_uint8"),
 ];
 
 impl Functions {
@@ -302,7 +282,7 @@ impl Functions {
     fn load() -> Option<Functions> {
         let (torch, python) = (loaded(c"libtorch_cpu.so")?, loaded(c"libtorch_python.so")?);
         let mut dtypes = [0; 7];
-        for (number, name) in dtypes.iter_mut().zip(DTYPES) {
+        for (number, (_, name)) in dtypes.iter_mut().zip(DTYPES) {
             // SAFETY: the type of these functions, which only return a number.
             *number = unsafe { symbol::<unsafe extern "C" fn() -> i32>(torch, name)?() };
         }
@@ -319,9 +299,14 @@ impl Functions {
         }
     }
 
-    fn empty(&self, gpu: Option<i32>, dtype: Dtype, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {
+    /// PyTorch's number of a type.
+    fn number(&self, dtype: DataType) -> Option<i32> {
+        DTYPES.iter().position(|(known, _)| *known == dtype).map(|index| self.dtypes[index])
+    }
+
+    fn empty(&self, gpu: Option<i32>, dtype: DataType, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {
         let (device, number) = gpu.map_or((CPU, 0), |gpu| (CUDA, gpu));
-        let (ndim, dtype, mut handle) = (sizes.len() as i64, self.dtypes[dtype as usize], null_mut());
+        let (ndim, dtype, mut handle) = (sizes.len() as i64, self.number(dtype)?, null_mut());
         // SAFETY: both arrays have `ndim` numbers; the function stores a handle of which this is the owner.
         let failed =
             unsafe { (self.empty)(ndim, sizes.as_ptr(), strides.as_ptr(), dtype, device, number, &raw mut handle) };
@@ -339,7 +324,7 @@ impl Tensor<'_> {
     /// A tensor of this memory, from so many bytes on.
     fn part(&self, place: usize, part: &Part<'_>) -> Option<Tensor<'_>> {
         let (functions, mut handle) = (self.functions, null_mut());
-        let (ndim, dtype) = (part.sizes.len() as i64, functions.dtypes[part.dtype as usize]);
+        let (ndim, dtype) = (part.sizes.len() as i64, functions.number(part.dtype)?);
         let (sizes, strides) = (part.sizes.as_ptr(), part.strides.as_ptr());
         // SAFETY: the handle is valid, and both arrays have `ndim` numbers.
         let failed =

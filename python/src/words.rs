@@ -77,18 +77,9 @@ pub fn chosen(given: &Bound<'_, PyAny>, names: &[&str], role: &str) -> PyResult<
 
 /// The type of atomics for elements of this type.
 pub fn amo_type(ty: Type) -> PyResult<AmoType> {
-    match (ty.kind, ty.bytes) {
-        (b'i', 4) => Ok(AmoType::I32),
-        (b'u', 4) => Ok(AmoType::U32),
-        (b'i', 8) => Ok(AmoType::I64),
-        (b'u', 8) => Ok(AmoType::U64),
-        (b'f', 4) => Ok(AmoType::F32),
-        (b'f', 8) => Ok(AmoType::F64),
-        _ => Err(raise(
-            Kind::Argument,
-            &format!("no atomics on {}; use int32, uint32, int64, uint64, float32 or float64", ty.name()),
-        )),
-    }
+    let known = ty.data_type().and_then(|ty| AmoType::try_from(ty).ok());
+    let why = || format!("no atomics on {}; use int32, uint32, int64, uint64, float32 or float64", ty.name());
+    known.ok_or_else(|| raise(Kind::Argument, &why()))
 }
 
 /// The bits of a Python number.

@@ -89,6 +89,7 @@ pub use rma::{SignalOp, Strided};
 pub use runtime::Runtime;
 pub use symmetric::wait::Elements;
 pub use symmetric::{SymSlice, SymView, Symmetric};
+pub use symrail_core::DataType;
 pub use symrail_kernels as kernels;
 pub use symrail_transport::Pe;
 pub use symrail_transport::amo::{AmoOp, AmoType};

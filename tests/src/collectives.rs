@@ -1,8 +1,9 @@
 //! Inputs of device collectives, and their expected results.
 
 use half::{bf16, f16};
+use symrail_collectives::DataType::{self, *};
+use symrail_collectives::ReduceOp;
 use symrail_collectives::plan::Collective;
-use symrail_collectives::{DataType, ReduceOp};
 use symrail_core::fp8;
 
 /// The collectives whose results this crate can compute.
@@ -19,8 +20,7 @@ pub const ALL: [Collective; 6] = [
 pub const OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
 /// Types and numbers of elements of a part with which every collective is called.
-pub const SIZES: [(DataType, usize); 5] =
-    [(DataType::U8, 1), (DataType::I8, 4095), (DataType::BF16, 1), (DataType::F16, 33_001), (DataType::F32, 1024)];
+pub const SIZES: [(DataType, usize); 5] = [(Uint8, 1), (Int8, 4095), (Bfloat16, 1), (Float16, 33_001), (Float32, 1024)];
 
 /// Elements of a type that encode their source, and whose reductions are exact in any order.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +42,8 @@ impl Data {
         let mixed = i * 7 + rank * 13 + self.round * 5;
         // One PE's elements differ where sums of many are not exact.
         let stands_out = (i + self.round) % self.n == rank;
-        let signed = !matches!(self.ty, DataType::U8 | DataType::U16 | DataType::U32 | DataType::U64 | DataType::Bool);
-        let small = matches!(self.ty, DataType::E4M3 | DataType::E5M2 | DataType::E4M3B15);
+        let signed = !self.ty.is_unsigned() && self.ty != Bool;
+        let small = self.ty.is_float() && self.ty.size() == 1;
         match self.op {
             ReduceOp::Prod if stands_out => 1.5f64.max(if small || signed { 0.0 } else { 2.0 }).floor(),
             ReduceOp::Prod => 1.0,
@@ -91,25 +91,24 @@ impl Data {
 
     fn bytes(&self, value: f64) -> Vec<u8> {
         match self.ty {
-            DataType::I8 => (value as i64 as i8).to_ne_bytes().to_vec(),
-            DataType::U8 => (value as i64 as u8).to_ne_bytes().to_vec(),
-            DataType::I32 => (value as i32).to_ne_bytes().to_vec(),
-            DataType::U32 => (value as u32).to_ne_bytes().to_vec(),
-            DataType::I64 => (value as i64).to_ne_bytes().to_vec(),
-            DataType::U64 => (value as u64).to_ne_bytes().to_vec(),
-            DataType::F16 => f16::from_f64(value).to_ne_bytes().to_vec(),
-            DataType::BF16 => bf16::from_f64(value).to_ne_bytes().to_vec(),
-            DataType::F32 => (value as f32).to_ne_bytes().to_vec(),
-            DataType::F64 => value.to_ne_bytes().to_vec(),
-            DataType::E4M3 => vec![fp8::f32_to_e4m3(value as f32)],
-            DataType::E5M2 => vec![fp8::f32_to_e5m2(value as f32)],
-            DataType::E4M3B15 => vec![fp8::f32_to_e4m3b15(value as f32)],
-            DataType::Bool => vec![u8::from(value != 0.0)],
-            DataType::I16 => (value as i16).to_ne_bytes().to_vec(),
-            DataType::U16 => (value as u16).to_ne_bytes().to_vec(),
-            DataType::C64 => [value as f32, 0.0].map(f32::to_ne_bytes).concat(),
-            DataType::C128 => [value, 0.0].map(f64::to_ne_bytes).concat(),
-            _ => panic!("{:?} has no bytes here", self.ty),
+            Int8 => (value as i64 as i8).to_ne_bytes().to_vec(),
+            Uint8 => (value as i64 as u8).to_ne_bytes().to_vec(),
+            Int32 => (value as i32).to_ne_bytes().to_vec(),
+            Uint32 => (value as u32).to_ne_bytes().to_vec(),
+            Int64 => (value as i64).to_ne_bytes().to_vec(),
+            Uint64 => (value as u64).to_ne_bytes().to_vec(),
+            Float16 => f16::from_f64(value).to_ne_bytes().to_vec(),
+            Bfloat16 => bf16::from_f64(value).to_ne_bytes().to_vec(),
+            Float32 => (value as f32).to_ne_bytes().to_vec(),
+            Float64 => value.to_ne_bytes().to_vec(),
+            Float8E4m3 => vec![fp8::f32_to_e4m3(value as f32)],
+            Float8E5m2 => vec![fp8::f32_to_e5m2(value as f32)],
+            Float8E4m3b15 => vec![fp8::f32_to_e4m3b15(value as f32)],
+            Bool => vec![u8::from(value != 0.0)],
+            Int16 => (value as i16).to_ne_bytes().to_vec(),
+            Uint16 => (value as u16).to_ne_bytes().to_vec(),
+            Complex64 => [value as f32, 0.0].map(f32::to_ne_bytes).concat(),
+            Complex128 => [value, 0.0].map(f64::to_ne_bytes).concat(),
         }
     }
 }

@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use half::{bf16, f16};
+use symrail_collectives::DataType::{self, *};
 use symrail_collectives::build::{Shape, all_reduce, moves};
 use symrail_collectives::gpu::Memory;
 use symrail_collectives::gpu::encode::{Addresses, Image, Reached, encode, op_number, words};
 use symrail_collectives::gpu::stage::{Moved, Piece, Stage, StagedCall};
 use symrail_collectives::plan::{BufferType, Check, Collective, Document, Plan};
-use symrail_collectives::{DataType, ReduceOp};
+use symrail_collectives::{ReduceOp, TYPES_ON_GPUS};
 use symrail_core::fp8;
 use symrail_tests::collectives::{Data, OPS, difference, parts, places};
 
@@ -186,7 +187,7 @@ fn all_algorithms_types_and_operations() {
         let reduces = document.collective.contains("reduce");
         let in_place = document.collective != "alltoall";
         let mut pes = Pes::new(&document, 4096, 3, |_, _| true);
-        for &ty in DataType::ON_GPUS {
+        for &ty in TYPES_ON_GPUS {
             for op in OPS {
                 if op != ReduceOp::Sum && !reduces {
                     continue;
@@ -198,7 +199,7 @@ fn all_algorithms_types_and_operations() {
             }
         }
         for count in [1, 2, 33, 1000, 4096] {
-            verify(&mut pes, DataType::U8, ReduceOp::Sum, count, 1, in_place, count);
+            verify(&mut pes, Uint8, ReduceOp::Sum, count, 1, in_place, count);
         }
     }
 }
@@ -221,7 +222,7 @@ fn hosts_are_reached_by_the_proxy() {
     ] {
         let mut pes = Pes::new(&document, 4096, 2, |a, b| a / 2 == b / 2);
         for count in [1, 500, 777] {
-            verify(&mut pes, DataType::F32, ReduceOp::Sum, count, 4, false, count);
+            verify(&mut pes, Float32, ReduceOp::Sum, count, 4, false, count);
         }
     }
 }
@@ -236,7 +237,7 @@ fn signals_follow_what_the_proxy_has_been_asked_to_put() {
     for document in [all_reduce::one_round(&shape), moves::all_gather(&shape), moves::all_to_all(&shape)] {
         let mut pes = Pes::new(&document, 4096, 2, |a, b| a == b);
         for count in [1, 500, 777] {
-            verify(&mut pes, DataType::F32, ReduceOp::Sum, count, 4, false, count);
+            verify(&mut pes, Float32, ReduceOp::Sum, count, 4, false, count);
         }
     }
 }
@@ -254,7 +255,7 @@ fn a_call_may_begin_while_others_end_the_one_before() {
     let document = all_reduce::one_round(&Shape { hosts: vec![0, 1], blocks: 6 });
     for mapped in [false, true] {
         let mut pes = Pes::new(&document, PART as u64, 2, |a, b| mapped || a == b);
-        let data = |round: usize| Data { ty: DataType::F32, op: ReduceOp::Sum, n: 2, round };
+        let data = |round: usize| Data { ty: Float32, op: ReduceOp::Sum, n: 2, round };
         for (call, me) in (0..CALLS).flat_map(|call| [(call, 0), (call, 1)]) {
             let input = data(call).input(me, PART / 4);
             pes.bytes(me, SOURCE + (call * PART) as u64, PART).copy_from_slice(&input);
@@ -269,7 +270,7 @@ fn a_call_may_begin_while_others_end_the_one_before() {
                         if call % 4 / 2 == me {
                             std::thread::sleep(std::time::Duration::from_millis(2));
                         }
-                        pes.call(&[me], DataType::F32, ReduceOp::Sum, PART as u64, |_| (SOURCE + at, DEST + at));
+                        pes.call(&[me], Float32, ReduceOp::Sum, PART as u64, |_| (SOURCE + at, DEST + at));
                     }
                 });
             }
@@ -299,7 +300,7 @@ fn plans_of_users() {
         let mut pes = Pes::new(&document, 8192, 4, |_, _| true);
         for round in 0..3 {
             for count in [8, 40, 2000] {
-                verify(&mut pes, DataType::F32, ReduceOp::Sum, count, 0, in_place, round);
+                verify(&mut pes, Float32, ReduceOp::Sum, count, 0, in_place, round);
             }
         }
     }
@@ -320,8 +321,8 @@ fn flags_come_round() {
             let at = ((image[EPOCHS] - image.as_ptr() as u64) / 8) as usize;
             image[at..at + 2].fill(epoch);
         }
-        verify(&mut pes, DataType::U32, ReduceOp::Sum, 500 - 100 * round, 0, false, round);
-        verify(&mut pes, DataType::U32, ReduceOp::Sum, 300, 0, false, 7 * round);
+        verify(&mut pes, Uint32, ReduceOp::Sum, 500 - 100 * round, 0, false, round);
+        verify(&mut pes, Uint32, ReduceOp::Sum, 300, 0, false, 7 * round);
     }
     assert_eq!(epochs, pes.images[0][EPOCHS]);
 }
@@ -335,15 +336,15 @@ fn a_pe_that_does_not_arrive_is_named() {
     }
     for document in [all_reduce::one_shot(&Shape::one_host(3, 2)), all_reduce::direct(&Shape::one_host(3, 2))] {
         let mut pes = Pes::new(&document, 4096, 2, |_, _| true);
-        verify(&mut pes, DataType::F32, ReduceOp::Sum, 100, 0, false, 1);
+        verify(&mut pes, Float32, ReduceOp::Sum, 100, 0, false, 1);
         pes.timeouts_ns[0] = 1_000_000_000;
-        pes.call(&[0, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
+        pes.call(&[0, 2], Float32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
         // Waits for packets report the number of their source, which the host translates: 1 here, too.
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{}", document.name);
         for pe in 0..3 {
             pes.bytes(pe, DEST, 400).fill(0xee);
         }
-        pes.call(&[0, 1, 2], DataType::F32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
+        pes.call(&[0, 1, 2], Float32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
         let reports: Vec<&[u64]> = pes.reports.iter().map(|report| &report[..2]).collect();
         assert_eq!(reports, [[1, 1], [2, 0], [2, 0]], "{}", document.name);
         assert!((0..3).all(|pe| pes.bytes(pe, DEST, 400).iter().all(|&byte| byte == 0xee)), "{}", document.name);
@@ -358,11 +359,11 @@ fn narrow_types_have_the_hosts_codes() {
         unsafe { (library.get::<Decode>(b"decode").unwrap(), library.get::<Encode>(b"encode").unwrap()) };
     type Codec = (DataType, u32, fn(u32) -> f32, fn(f32) -> u32);
     let codecs: [Codec; 5] = [
-        (DataType::E4M3, 256, |code| fp8::e4m3_to_f32(code as u8), |value| fp8::f32_to_e4m3(value).into()),
-        (DataType::E5M2, 256, |code| fp8::e5m2_to_f32(code as u8), |value| fp8::f32_to_e5m2(value).into()),
-        (DataType::E4M3B15, 256, |code| fp8::e4m3b15_to_f32(code as u8), |value| fp8::f32_to_e4m3b15(value).into()),
-        (DataType::F16, 65536, |code| f16::from_bits(code as u16).to_f32(), |v| f16::from_f32(v).to_bits().into()),
-        (DataType::BF16, 65536, |code| bf16::from_bits(code as u16).to_f32(), |v| bf16::from_f32(v).to_bits().into()),
+        (Float8E4m3, 256, |code| fp8::e4m3_to_f32(code as u8), |value| fp8::f32_to_e4m3(value).into()),
+        (Float8E5m2, 256, |code| fp8::e5m2_to_f32(code as u8), |value| fp8::f32_to_e5m2(value).into()),
+        (Float8E4m3b15, 256, |code| fp8::e4m3b15_to_f32(code as u8), |value| fp8::f32_to_e4m3b15(value).into()),
+        (Float16, 65536, |code| f16::from_bits(code as u16).to_f32(), |v| f16::from_f32(v).to_bits().into()),
+        (Bfloat16, 65536, |code| bf16::from_bits(code as u16).to_f32(), |v| bf16::from_f32(v).to_bits().into()),
     ];
     for (ty, codes, host_decode, host_encode) in codecs {
         // SAFETY: functions of numbers.
@@ -404,15 +405,15 @@ fn averages_are_the_hosts() {
     let divide = unsafe { library.get::<Divide>(b"divide") }.unwrap();
     let mut values = [-7i64, 9, i64::MIN];
     // SAFETY: three values.
-    unsafe { divide(number(DataType::I64), values.as_mut_ptr() as u64, 3, 2) };
+    unsafe { divide(number(Int64), values.as_mut_ptr() as u64, 3, 2) };
     assert_eq!(values, [-3, 4, i64::MIN / 2]);
     let mut values = [-7i8, 100];
     // SAFETY: two values.
-    unsafe { divide(number(DataType::I8), values.as_mut_ptr() as u64, 2, 200) };
+    unsafe { divide(number(Int8), values.as_mut_ptr() as u64, 2, 200) };
     assert_eq!(values, [0, 0]);
     let mut values = [f16::from_f32(3.0)];
     // SAFETY: one value.
-    unsafe { divide(number(DataType::F16), values.as_mut_ptr() as u64, 1, 2) };
+    unsafe { divide(number(Float16), values.as_mut_ptr() as u64, 1, 2) };
     assert_eq!(values, [f16::from_f32(1.5)]);
 }
 
@@ -435,13 +436,13 @@ fn elements_are_multiplied_in_their_type() {
     let numbers = [-3.0f32, 0.0, 1.0, 2.5];
     let all = |of: &dyn Fn(f32) -> Vec<u8>, by: f32| -> Vec<Vec<u8>> { numbers.iter().map(|&x| of(x * by)).collect() };
     let f32s = |x: f32| x.to_ne_bytes().to_vec();
-    check(DataType::F32, &all(&f32s, 1.0), &f32s(0.5), &all(&f32s, 0.5));
+    check(Float32, &all(&f32s, 1.0), &f32s(0.5), &all(&f32s, 0.5));
     let bf16s = |x: f32| bf16::from_f32(x).to_ne_bytes().to_vec();
-    check(DataType::BF16, &all(&bf16s, 1.0), &bf16s(-2.0), &all(&bf16s, -2.0));
+    check(Bfloat16, &all(&bf16s, 1.0), &bf16s(-2.0), &all(&bf16s, -2.0));
     let f16s = |x: f32| f16::from_f32(x).to_ne_bytes().to_vec();
-    check(DataType::F16, &all(&f16s, 1.0), &f16s(4.0), &all(&f16s, 4.0));
+    check(Float16, &all(&f16s, 1.0), &f16s(4.0), &all(&f16s, 4.0));
     let i64s = |x: f32| ((x * 2.0) as i64).to_ne_bytes().to_vec();
-    check(DataType::I64, &all(&i64s, 1.0), &3i64.to_ne_bytes(), &all(&i64s, 3.0));
+    check(Int64, &all(&i64s, 1.0), &3i64.to_ne_bytes(), &all(&i64s, 3.0));
 }
 
 fn copy(all: &[Moved]) {
@@ -454,7 +455,7 @@ fn copy(all: &[Moved]) {
 /// A collective on buffers outside the heaps, piece by piece, as a communicator for any memory splits it.
 fn any_memory(document: &Document, in_place: bool, scaled: bool, discards: bool) {
     let pes = Pes::new(document, 4096, 3, |_, _| true);
-    let (n, ty, count) = (pes.heaps.len(), DataType::F32, 300);
+    let (n, ty, count) = (pes.heaps.len(), Float32, 300);
     let (collective, part) = (pes.plan.collective().clone(), count * ty.size());
     let what = format!("{}, in place {in_place}, scaled {scaled}, discards {discards}", pes.plan.name());
     let data = Data { ty, op: ReduceOp::Sum, n, round: 3 };

@@ -58,14 +58,14 @@ fn weight(at: usize) -> f32 {
 
 fn bytes_of(ty: DataType, values: impl Iterator<Item = f32>) -> Vec<u8> {
     match ty {
-        DataType::BF16 => values.flat_map(|value| ((value.to_bits() >> 16) as u16).to_ne_bytes()).collect(),
+        DataType::Bfloat16 => values.flat_map(|value| ((value.to_bits() >> 16) as u16).to_ne_bytes()).collect(),
         _ => values.flat_map(f32::to_ne_bytes).collect(),
     }
 }
 
 fn values_of(ty: DataType, bytes: &[u8]) -> Vec<f32> {
     match ty {
-        DataType::BF16 => bytes
+        DataType::Bfloat16 => bytes
             .chunks_exact(2)
             .map(|two| f32::from_bits(u32::from(u16::from_ne_bytes([two[0], two[1]])) << 16))
             .collect(),
@@ -200,7 +200,7 @@ impl Pes {
                 let got = values[row * hidden + at] * factor[case.scaled as usize];
                 let precision = if case.scaled > 0 {
                     0.07
-                } else if ty == DataType::BF16 {
+                } else if ty == DataType::Bfloat16 {
                     0.005
                 } else {
                     1e-5
@@ -223,11 +223,11 @@ fn rows_are_added_up_and_normalised_both_ways() {
         let pes = Pes::new(n);
         for (round, (rows, hidden)) in [(1, 64), (5, 24), (3, 77), (7, 16), (2, 331), (1, 1)].into_iter().enumerate() {
             for (ty, way, shift) in [
-                (DataType::BF16, Way::Packets, 0),
-                (DataType::BF16, Way::Pushed, 0),
-                (DataType::F32, Way::Packets, 1),
-                (DataType::F32, Way::Pushed, round % 2),
-                (DataType::BF16, Way::Pushed, 1),
+                (DataType::Bfloat16, Way::Packets, 0),
+                (DataType::Bfloat16, Way::Pushed, 0),
+                (DataType::Float32, Way::Packets, 1),
+                (DataType::Float32, Way::Pushed, round % 2),
+                (DataType::Bfloat16, Way::Pushed, 1),
             ] {
                 let scaled = u64::from(round % 3 == 1);
                 let (alone, values) = (false, 15);
@@ -244,7 +244,7 @@ fn each_group_has_the_scale_of_its_largest_element() {
     }
     let pes = Pes::new(2);
     for (way, rows, hidden) in [(Way::Packets, 2, 256), (Way::Pushed, 3, 128), (Way::Pushed, 1, 640)] {
-        let (ty, alone, values) = (DataType::BF16, false, 15);
+        let (ty, alone, values) = (DataType::Bfloat16, false, 15);
         pes.verify(Case { way, ty, rows, hidden, blocks: 1, threads: 32, scaled: 2, shift: 0, alone, values });
     }
 }
@@ -257,7 +257,7 @@ fn a_rank_whose_memory_is_not_aligned_gets_the_same_bits() {
     }
     let pes = Pes::new(2);
     for (way, rows, hidden) in [(Way::Packets, 1, 1024), (Way::Pushed, 4, 4096)] {
-        let (ty, alone, values) = (DataType::F32, true, 8191);
+        let (ty, alone, values) = (DataType::Float32, true, 8191);
         pes.verify(Case { way, ty, rows, hidden, blocks: 2, threads: 3, scaled: 0, shift: 0, alone, values });
     }
 }

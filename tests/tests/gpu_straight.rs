@@ -5,7 +5,7 @@
 use symrail_collectives::gpu::encode::Reached;
 use symrail_collectives::gpu::straight::{Addresses, GATHER, SCATTER, Sizes, StraightCall, Way};
 use symrail_collectives::plan::Collective;
-use symrail_collectives::{Accumulate, DataType, ReduceOp};
+use symrail_collectives::{Accumulate, DataType, ReduceOp, TYPES_ON_GPUS};
 use symrail_tests::collectives::{Data, OPS, difference, parts, places};
 
 use crate::emulation::{Call, library};
@@ -203,7 +203,7 @@ fn all_types_and_operations_both_ways() {
     for n in [2, 3] {
         let mut pes = Pes::new(n, 2048, 64);
         for collective in &COLLECTIVES {
-            for &ty in DataType::ON_GPUS {
+            for &ty in TYPES_ON_GPUS {
                 for op in OPS {
                     let moves =
                         matches!(collective, Collective::AllGather | Collective::AllToAll | Collective::Broadcast);
@@ -254,7 +254,7 @@ fn gathers_and_scatters_both_ways() {
             }
             let every: Vec<usize> = (0..n).collect();
             // As the host passes them: other memory in place of what is not used.
-            pes.call_number(&every, how, number, (DataType::U8, ReduceOp::Sum, part as u64), |me| match number {
+            pes.call_number(&every, how, number, (DataType::Uint8, ReduceOp::Sum, part as u64), |me| match number {
                 GATHER if me == root => (own(me), all),
                 SCATTER if me == root => (all, own(me)),
                 _ => (own(me), own(me)),
@@ -286,7 +286,8 @@ fn averages_of_narrow_floats_do_not_overflow() {
         for me in 0..2 {
             pes.bytes(me, SOURCE, part).copy_from_slice(&sixty_thousand.repeat(part / 2));
         }
-        pes.call(&[0, 1], how, &Collective::AllReduce, (DataType::F16, ReduceOp::Sum, part as u64), |_| (SOURCE, DEST));
+        let what = (DataType::Float16, ReduceOp::Sum, part as u64);
+        pes.call(&[0, 1], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));
         for me in 0..2 {
             assert!(pes.bytes(me, DEST, part).chunks(2).all(|code| *code == sixty_thousand), "{way:?}");
         }
@@ -308,7 +309,7 @@ fn averages_are_the_hosts() {
                 let input: Vec<u8> = (0..inputs as i64).flat_map(|i| (i * 10 - 7 * me).to_ne_bytes()).collect();
                 pes.bytes(me as usize, SOURCE, 8 * inputs).copy_from_slice(&input);
             }
-            let what = (DataType::I64, ReduceOp::Sum, part);
+            let what = (DataType::Int64, ReduceOp::Sum, part);
             pes.call(&[0, 1], how, &collective, what, |_| (SOURCE, DEST));
             for me in 0..2 {
                 let first = if inputs as u64 * 8 > part { me as i64 * part as i64 / 8 } else { 0 };
@@ -343,7 +344,7 @@ fn any_call_follows_any_other() {
             let count = 1 + pick(33, if how.way == Way::Packets { 256 } else { 700 }) as usize;
             let collective = &COLLECTIVES[pick(45, 6) as usize];
             let in_place = pick(55, 2) == 0;
-            let what = (DataType::F32, ReduceOp::Sum, count);
+            let what = (DataType::Float32, ReduceOp::Sum, count);
             pes.verify(how, collective, what, (4 * pick(50, 4), in_place), round);
         }
     }
@@ -357,7 +358,7 @@ fn flags_come_round() {
     }
     let how = How { way: Way::Packets, blocks: 1, threads: 2, chunk: 16, average: false, root: 0 };
     let mut pes = Pes::new(2, 1024, 48);
-    let what = |count| (DataType::U32, ReduceOp::Sum, count);
+    let what = |count| (DataType::Uint32, ReduceOp::Sum, count);
     for words in &mut pes.words {
         words[0] = 2;
     }
@@ -391,7 +392,7 @@ fn a_pe_that_does_not_arrive_is_named() {
         let how = How { way, blocks: 2, threads: 2, chunk: 32, average: false, root: 0 };
         let mut pes = Pes::new(3, 2048, 64);
         // More chunks than slots: the push waits for the take.
-        let what = (DataType::F32, ReduceOp::Sum, 1600);
+        let what = (DataType::Float32, ReduceOp::Sum, 1600);
         pes.verify(how, &Collective::AllReduce, (what.0, what.1, 100), (0, false), 1);
         pes.timeouts_ns[0] = 1_000_000_000;
         pes.call(&[0, 2], how, &Collective::AllReduce, what, |_| (SOURCE, DEST));

@@ -48,7 +48,7 @@ fn handles(rt: &Runtime) -> Result<Vec<(&'static str, Call)>, Box<dyn Error>> {
             "communicator",
             Box::new(move || {
                 let all = Buffer::of(&memory)?;
-                Ok(communicator.all_reduce(all, all, DataType::U64, ReduceOp::Sum)?)
+                Ok(communicator.all_reduce(all, all, DataType::Uint64, ReduceOp::Sum)?)
             }),
         ),
         (

@@ -50,7 +50,7 @@ impl Collective {
     /// See [`GpuCommunicator::is_prepared`].
     pub fn is_prepared(&self, all: &GpuCommunicator) -> bool {
         use symrail_collectives::plan::Collective as Kind;
-        let moves = (DataType::U8, Reduction::Of(ReduceOp::Sum));
+        let moves = (DataType::Uint8, Reduction::Of(ReduceOp::Sum));
         let (kind, buffers, typed, root) = match *self {
             Collective::AllReduce(from, to, ty, op) => (Kind::AllReduce, (from, to), (ty, op), 0),
             Collective::Reduce(from, to, ty, op, root) => (Kind::Reduce, (from, to), (ty, op), root),

@@ -68,19 +68,11 @@ pub const NO_COLOR: c_int = -1;
 
 /// The type of elements for a number of `ncclDataType_t`.
 pub fn data_type(number: c_int) -> Result<DataType, Failure> {
-    Ok(match number {
-        0 => DataType::I8,
-        1 => DataType::U8,
-        2 => DataType::I32,
-        3 => DataType::U32,
-        4 => DataType::I64,
-        5 => DataType::U64,
-        6 => DataType::F16,
-        7 => DataType::F32,
-        8 => DataType::F64,
-        9 => DataType::BF16,
-        10 => DataType::E4M3,
-        11 => DataType::E5M2,
-        other => return Err(Failure::argument(format!("there is no data type {other}"))),
-    })
+    use DataType::*;
+    #[rustfmt::skip]
+    const NUMBERED: [DataType; 12] = [
+        Int8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, Bfloat16, Float8E4m3, Float8E5m2,
+    ];
+    let found = usize::try_from(number).ok().and_then(|number| NUMBERED.get(number).copied());
+    found.ok_or_else(|| Failure::argument(format!("there is no data type {number}")))
 }

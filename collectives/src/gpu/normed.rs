@@ -77,7 +77,7 @@ const BY_PACKETS: u64 = 256 << 10;
 
 impl RmsNorm {
     /// Types of elements.
-    pub const TYPES: [DataType; 3] = [DataType::F16, DataType::BF16, DataType::F32];
+    pub const TYPES: [DataType; 3] = [DataType::Float16, DataType::Bfloat16, DataType::Float32];
 
     fn row_bytes(&self) -> u64 {
         self.hidden * self.ty.size() as u64
@@ -123,7 +123,7 @@ impl RmsNorm {
                 return refuse(format!("groups of {GROUP} in rows of {} elements", self.hidden));
             }
             // Its kernel would need the largest element of two warps.
-            Scaled::ByGroups(_) if self.ty == DataType::F32 => {
+            Scaled::ByGroups(_) if self.ty == DataType::Float32 => {
                 return refuse("f32 with scales of groups, which f16 and bf16 have".into());
             }
             Scaled::ByGroups(memory) => Some(("scales", memory, self.rows * self.hidden / GROUP * 4)),
@@ -229,7 +229,7 @@ mod tests {
             scaled: Scaled::Not,
             rows,
             hidden,
-            ty: DataType::BF16,
+            ty: DataType::Bfloat16,
             epsilon: 1e-6,
         }
     }
@@ -248,8 +248,8 @@ mod tests {
             (RmsNorm { scaled: scales, ..base }, "the output has 57344 bytes, and not 28672"),
             (RmsNorm { output: base.sum, ..base }, "the sum and the output overlap"),
             (RmsNorm { sum: Memory { at: base.input.at + 2, ..base.sum }, ..base }, "the sum and the input overlap"),
-            (RmsNorm { ty: DataType::F64, ..base }, "elements of"),
-            (RmsNorm { ty: DataType::F32, rows: 3, scaled: scales, ..base }, "f32 with scales of groups"),
+            (RmsNorm { ty: DataType::Float64, ..base }, "elements of"),
+            (RmsNorm { ty: DataType::Float32, rows: 3, scaled: scales, ..base }, "f32 with scales of groups"),
         ] {
             assert!(why(call).contains(text), "{} for {text}", why(call));
         }

@@ -49,7 +49,7 @@ const HEADERS: [(&std::ffi::CStr, &str); 13] = [
     (c"exchange.cuh", include_str!("../../cu/exchange.cuh")),
 ];
 
-/// The source for elements of a type of [`DataType::ON_GPUS`].
+/// The source for elements of a type of [`TYPES_ON_GPUS`](crate::TYPES_ON_GPUS).
 ///
 /// # Errors
 /// The type is another one.
@@ -68,20 +68,20 @@ pub fn normed_source(ty: DataType) -> Result<String> {
 /// A type's name in kernels.
 fn number(ty: DataType) -> Result<&'static str> {
     Ok(match ty {
-        DataType::I8 => "i8",
-        DataType::U8 => "u8",
-        DataType::I32 => "i32",
-        DataType::U32 => "u32n",
-        DataType::I64 => "i64",
-        DataType::U64 => "u64n",
-        DataType::F16 => "f16",
-        DataType::BF16 => "bf16",
-        DataType::F32 => "f32",
-        DataType::F64 => "f64",
-        DataType::E4M3 => "e4m3",
-        DataType::E5M2 => "e5m2",
-        DataType::E4M3B15 => "e4m3b15",
-        DataType::Bool | DataType::I16 | DataType::U16 | DataType::C64 | DataType::C128 => {
+        DataType::Int8 => "i8",
+        DataType::Uint8 => "u8",
+        DataType::Int32 => "i32",
+        DataType::Uint32 => "u32n",
+        DataType::Int64 => "i64",
+        DataType::Uint64 => "u64n",
+        DataType::Float16 => "f16",
+        DataType::Bfloat16 => "bf16",
+        DataType::Float32 => "f32",
+        DataType::Float64 => "f64",
+        DataType::Float8E4m3 => "e4m3",
+        DataType::Float8E5m2 => "e5m2",
+        DataType::Float8E4m3b15 => "e4m3b15",
+        DataType::Bool | DataType::Int16 | DataType::Uint16 | DataType::Complex64 | DataType::Complex128 => {
             return Err(Error::Call(format!("there are no kernels for elements of {ty}")));
         }
     })

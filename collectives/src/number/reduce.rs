@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use symrail_core::{fp8, order};
 
-use super::DataType;
+use super::DataType::{self, *};
 
 /// The operation on the elements. Its text is its name, as plans have it.
 #[derive(
@@ -193,24 +193,24 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 macro_rules! for_type {
     ($ty:expr, $function:ident($($argument:expr),*)) => {
         match $ty {
-            DataType::I8 => $function::<i8>($($argument),*),
-            DataType::U8 => $function::<u8>($($argument),*),
-            DataType::I32 => $function::<i32>($($argument),*),
-            DataType::U32 => $function::<u32>($($argument),*),
-            DataType::I64 => $function::<i64>($($argument),*),
-            DataType::U64 => $function::<u64>($($argument),*),
-            DataType::F16 => $function::<f16>($($argument),*),
-            DataType::BF16 => $function::<bf16>($($argument),*),
-            DataType::F32 => $function::<f32>($($argument),*),
-            DataType::F64 => $function::<f64>($($argument),*),
-            DataType::E4M3 => $function::<E4M3>($($argument),*),
-            DataType::E5M2 => $function::<E5M2>($($argument),*),
-            DataType::E4M3B15 => $function::<E4M3B15>($($argument),*),
-            DataType::Bool => $function::<bool>($($argument),*),
-            DataType::I16 => $function::<i16>($($argument),*),
-            DataType::U16 => $function::<u16>($($argument),*),
-            DataType::C64 => $function::<Complex<f32>>($($argument),*),
-            DataType::C128 => $function::<Complex<f64>>($($argument),*),
+            Int8 => $function::<i8>($($argument),*),
+            Uint8 => $function::<u8>($($argument),*),
+            Int32 => $function::<i32>($($argument),*),
+            Uint32 => $function::<u32>($($argument),*),
+            Int64 => $function::<i64>($($argument),*),
+            Uint64 => $function::<u64>($($argument),*),
+            Float16 => $function::<f16>($($argument),*),
+            Bfloat16 => $function::<bf16>($($argument),*),
+            Float32 => $function::<f32>($($argument),*),
+            Float64 => $function::<f64>($($argument),*),
+            Float8E4m3 => $function::<E4M3>($($argument),*),
+            Float8E5m2 => $function::<E5M2>($($argument),*),
+            Float8E4m3b15 => $function::<E4M3B15>($($argument),*),
+            Bool => $function::<bool>($($argument),*),
+            Int16 => $function::<i16>($($argument),*),
+            Uint16 => $function::<u16>($($argument),*),
+            Complex64 => $function::<Complex<f32>>($($argument),*),
+            Complex128 => $function::<Complex<f64>>($($argument),*),
         }
     };
 }
@@ -293,11 +293,11 @@ mod tests {
             (ReduceOp::Min, [-5, 1, -4]),
             (ReduceOp::Max, [7, 127, 3]),
         ] {
-            let found = reduced(DataType::I8, op, Accumulate::F32, &sources);
+            let found = reduced(Int8, op, Accumulate::F32, &sources);
             assert_eq!(found, of(&result, i8::to_ne_bytes), "{op:?}");
         }
         let large = [of(&[u64::MAX; 200], u64::to_ne_bytes), of(&[2u64; 200], u64::to_ne_bytes)];
-        assert_eq!(reduced(DataType::U64, ReduceOp::Sum, Accumulate::F32, &large), of(&[1u64; 200], u64::to_ne_bytes));
+        assert_eq!(reduced(Uint64, ReduceOp::Sum, Accumulate::F32, &large), of(&[1u64; 200], u64::to_ne_bytes));
     }
 
     /// 2048 + 1 + 1 is 2048 in half precision if it is rounded after each step, and 2050 if it is rounded once.
@@ -305,12 +305,12 @@ mod tests {
     fn narrow_types_accumulate_as_asked() {
         let halves = [2048.0, 1.0, 1.0].map(|v| of(&[f16::from_f32(v)], f16::to_ne_bytes));
         for (accumulate, sum) in [(Accumulate::F32, 2050.0), (Accumulate::Own, 2048.0)] {
-            let found = reduced(DataType::F16, ReduceOp::Sum, accumulate, &halves);
+            let found = reduced(Float16, ReduceOp::Sum, accumulate, &halves);
             assert_eq!(f16::from_ne_bytes(array(&found)).to_f32(), sum, "{accumulate:?}");
         }
         let bytes = [16.0, 1.0, 1.0].map(|v| vec![fp8::f32_to_e4m3(v)]);
         for (accumulate, sum) in [(Accumulate::F32, 18.0), (Accumulate::Own, 16.0)] {
-            let found = reduced(DataType::E4M3, ReduceOp::Sum, accumulate, &bytes);
+            let found = reduced(Float8E4m3, ReduceOp::Sum, accumulate, &bytes);
             assert_eq!(fp8::e4m3_to_f32(found[0]), sum, "{accumulate:?}");
         }
     }
@@ -320,7 +320,7 @@ mod tests {
         for values in [[1.0, f32::NAN], [f32::NAN, 1.0]] {
             let sources = values.map(|v| of(&[v], f32::to_ne_bytes));
             for op in [ReduceOp::Min, ReduceOp::Max] {
-                let found = reduced(DataType::F32, op, Accumulate::F32, &sources);
+                let found = reduced(Float32, op, Accumulate::F32, &sources);
                 assert!(f32::from_ne_bytes(array(&found)).is_nan(), "{op:?} of {values:?}");
             }
         }
@@ -332,11 +332,11 @@ mod tests {
         let sources = [complex([1.0, 2.0, 0.0, 1.0]), complex([3.0, -1.0, 0.0, 1.0])];
         for (op, result) in [(ReduceOp::Sum, [4.0, 1.0, 0.0, 2.0]), (ReduceOp::Prod, [5.0, 5.0, -1.0, 0.0])] {
             for accumulate in [Accumulate::F32, Accumulate::Own] {
-                assert_eq!(reduced(DataType::C64, op, accumulate, &sources), complex(result), "{op}");
+                assert_eq!(reduced(Complex64, op, accumulate, &sources), complex(result), "{op}");
             }
         }
         let wide = [of(&[1.0, 2.0], f64::to_ne_bytes), of(&[3.0, -1.0], f64::to_ne_bytes)];
-        let found = reduced(DataType::C128, ReduceOp::Prod, Accumulate::Own, &wide);
+        let found = reduced(Complex128, ReduceOp::Prod, Accumulate::Own, &wide);
         assert_eq!(found, of(&[5.0, 5.0], f64::to_ne_bytes));
     }
 
@@ -345,7 +345,7 @@ mod tests {
         let sources = [of(&[0b1100u16, 3], u16::to_ne_bytes), of(&[0b1010u16, 3], u16::to_ne_bytes)];
         for (op, result) in [(ReduceOp::And, [0b1000u16, 3]), (ReduceOp::Or, [0b1110, 3]), (ReduceOp::Xor, [0b0110, 0])]
         {
-            assert_eq!(reduced(DataType::U16, op, Accumulate::F32, &sources), of(&result, u16::to_ne_bytes), "{op}");
+            assert_eq!(reduced(Uint16, op, Accumulate::F32, &sources), of(&result, u16::to_ne_bytes), "{op}");
         }
         // Any byte but 0 is true, and results are 0 and 1.
         let booleans = [vec![0, 0, 7, 1], vec![0, 9, 0, 255]];
@@ -358,37 +358,37 @@ mod tests {
             (ReduceOp::Or, [0, 1, 1, 1]),
             (ReduceOp::Xor, [0, 1, 1, 0]),
         ] {
-            assert_eq!(reduced(DataType::Bool, op, Accumulate::F32, &booleans), result, "{op}");
+            assert_eq!(reduced(Bool, op, Accumulate::F32, &booleans), result, "{op}");
         }
     }
 
     #[test]
     fn what_elements_do_not_have_is_refused_by_name() {
         let text = |op: ReduceOp, ty| op.suits(ty).map_or_else(|error| error.to_string(), |()| String::new());
-        assert_eq!(text(ReduceOp::Min, DataType::C64), "elements of complex64 have no min; there are sum, prod");
-        assert!(text(ReduceOp::Xor, DataType::BF16).contains("elements of bfloat16 have no xor"));
+        assert_eq!(text(ReduceOp::Min, Complex64), "elements of complex64 have no min; there are sum, prod");
+        assert!(text(ReduceOp::Xor, Bfloat16).contains("elements of bfloat16 have no xor"));
         for &ty in DataType::ALL {
             let there = ReduceOp::ALL.iter().filter(|op| op.suits(ty).is_ok()).count();
             let expected = match ty {
-                DataType::C64 | DataType::C128 => 2,
-                _ if ty.has_bits() => 7,
+                Complex64 | Complex128 => 2,
+                _ if super::super::has_bits(ty) => 7,
                 _ => 4,
             };
             assert_eq!(there, expected, "{ty}");
         }
         let on_gpus = |op: ReduceOp, ty| op.suits_gpus(ty).map_or_else(|error| error.to_string(), |()| String::new());
-        assert!(on_gpus(ReduceOp::Sum, DataType::I16).contains("int16 are reduced on the host alone"));
-        assert!(on_gpus(ReduceOp::Or, DataType::I32).contains("or is an operation of the host alone"));
-        assert_eq!(on_gpus(ReduceOp::Max, DataType::E4M3B15), "");
+        assert!(on_gpus(ReduceOp::Sum, Int16).contains("int16 are reduced on the host alone"));
+        assert!(on_gpus(ReduceOp::Or, Int32).contains("or is an operation of the host alone"));
+        assert_eq!(on_gpus(ReduceOp::Max, Float8E4m3b15), "");
     }
 
     #[test]
     fn division_by_the_number_of_pes() {
         let mut integers = of(&[-7i32, 9], i32::to_ne_bytes);
-        divide(DataType::I32, &mut integers, 2);
+        divide(Int32, &mut integers, 2);
         assert_eq!(integers, of(&[-3i32, 4], i32::to_ne_bytes));
         let mut floats = of(&[-7.0f64, 9.0], f64::to_ne_bytes);
-        divide(DataType::F64, &mut floats, 4);
+        divide(Float64, &mut floats, 4);
         assert_eq!(floats, of(&[-1.75f64, 2.25], f64::to_ne_bytes));
     }
 }

@@ -9,8 +9,8 @@ use std::ptr::null_mut;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::product::{Attributes, COMPUTE, Layout};
-use super::{Chosen, Number, Places, Product};
+use super::product::{Attributes, COMPUTE, Layout, SCALES};
+use super::{Chosen, Places, Product};
 use crate::error::{CudaError, Result};
 
 pub(super) type Handle = *mut c_void;
@@ -130,7 +130,7 @@ impl Functions {
         let (create, destroy, set) = self.product;
         let mut raw = null_mut();
         // SAFETY: the library writes one handle. Sums and scales are 32-bit floats.
-        let made = unsafe { create(&raw mut raw, COMPUTE, Number::F32.code()) };
+        let made = unsafe { create(&raw mut raw, COMPUTE, SCALES) };
         said(gpu, "cublasLtMatmulDescCreate", made, Some(product))?;
         let description = Owned(raw, destroy);
         set_all(gpu, product, ("cublasLtMatmulDescSetAttribute", set), &description, &attributes.product)?;
@@ -254,7 +254,7 @@ fn refused(gpu: i32, call: &'static str, answer: Status, product: Option<&Produc
         _ => "another error of cuBLASLt",
     };
     let detail = product.map_or(String::new(), |it| {
-        let ask = if it.numbers[1].is_short() {
+        let ask = if it.has_scales() {
             "; inputs and outputs of 8-bit numbers are multiples of 16, weights are by outputs, not both are E5m2, scales \
              lie at multiples of 16 bytes, and a product with a bias has 16-bit numbers"
         } else {

@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use functions::{Algorithm, Functions, Handle, said};
-pub use product::{Number, Places, Product};
+pub use product::{Places, Product, multiplies};
 
 use crate::driver::{DeviceBuffer, Gpu};
 use crate::error::Result;
@@ -63,12 +63,12 @@ impl CublasLt {
     /// The library's first choice for a product.
     ///
     /// # Errors
-    /// The library has no algorithm.
+    /// Types of numbers that products do not have; the library has no algorithm.
     pub fn choose(&self, product: &Product) -> Result<Chosen> {
         self.gpu.bind()?;
         // Any address will do: the choice depends only on the alignment, which the preference has.
         let places = Places { bias: 256, scales: [256; 2], ..Places::default() };
-        let attributes = product.attributes(&places, self.workspace.bytes());
+        let attributes = product.attributes(&places, self.workspace.bytes())?;
         self.functions.choose(self.gpu.ordinal(), self.handle, product, &attributes)
     }
 
@@ -84,7 +84,7 @@ impl CublasLt {
     /// The error of the library; as a rule, an algorithm of another product.
     pub unsafe fn multiply(&self, stream: &Stream, product: &Product, chosen: &Chosen, places: &Places) -> Result<()> {
         self.gpu.bind()?;
-        let attributes = product.attributes(places, self.workspace.bytes());
+        let attributes = product.attributes(places, self.workspace.bytes())?;
         let workspace = (self.workspace.at().get(), self.workspace.bytes());
         let to = (stream.raw().cast(), workspace);
         // SAFETY: the caller's promise.

@@ -5,48 +5,29 @@
 
 use std::ffi::c_int;
 
-/// The type of a matrix's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Number {
-    /// 32-bit floats. Their products are computed from these, not from shorter ones.
-    F32,
-    /// IEEE's 16-bit floats.
-    F16,
-    /// The upper half of 32-bit floats.
-    Bf16,
-    /// 8-bit floats with 4 bits of exponent.
-    E4m3,
-    /// 8-bit floats with 5 bits of exponent.
-    E5m2,
+use symrail_core::DataType;
+
+use crate::error::{CudaError, Result};
+
+/// The type of scales, as `cudaDataType_t`: 32-bit floats.
+pub(super) const SCALES: i32 = 0;
+
+/// `cudaDataType_t`, or an error for types that products do not have.
+fn code(ty: DataType) -> Result<i32> {
+    Ok(match ty {
+        DataType::Float32 => SCALES,
+        DataType::Float16 => 2,
+        DataType::Bfloat16 => 14,
+        DataType::Float8E4m3 => 28,
+        DataType::Float8E5m2 => 29,
+        ty => return Err(CudaError::NotMultiplied { ty }),
+    })
 }
 
-impl Number {
-    /// Size of a number in bytes.
-    #[must_use]
-    pub fn bytes(self) -> usize {
-        match self {
-            Number::F32 => 4,
-            Number::F16 | Number::Bf16 => 2,
-            Number::E4m3 | Number::E5m2 => 1,
-        }
-    }
-
-    /// Whether it has 8 bits. Then products have scales, and another type.
-    #[must_use]
-    pub fn is_short(self) -> bool {
-        self.bytes() == 1
-    }
-
-    /// `cudaDataType_t`.
-    pub(super) fn code(self) -> i32 {
-        match self {
-            Number::F32 => 0,
-            Number::F16 => 2,
-            Number::Bf16 => 14,
-            Number::E4m3 => 28,
-            Number::E5m2 => 29,
-        }
-    }
+/// Whether products have numbers of this type.
+#[must_use]
+pub fn multiplies(ty: DataType) -> bool {
+    code(ty).is_ok()
 }
 
 /// The shape of a product: `rows` of `inputs` numbers, times `outputs` rows of as many.
@@ -59,7 +40,7 @@ pub struct Product {
     /// Numbers in a row of the product.
     pub outputs: usize,
     /// The types of the first factor's numbers, of the weight's, and of the product's. The bias has the product's type.
-    pub numbers: [Number; 3],
+    pub numbers: [DataType; 3],
     /// Whether the weight's outputs are contiguous for each input, instead of inputs for each output.
     pub by_inputs: bool,
     /// Whether a number for each output is added to each row.
@@ -102,9 +83,15 @@ pub(super) struct Attributes {
 }
 
 impl Product {
+    /// Whether the factors have 8-bit numbers. Then they have scales, and the product has another type.
+    pub(super) fn has_scales(&self) -> bool {
+        self.numbers[1].size() == 1
+    }
+
     /// The attributes, for parts at these places.
-    pub(super) fn attributes(&self, places: &Places, workspace: usize) -> Attributes {
-        let [rows, weight, product] = self.numbers.map(Number::code);
+    pub(super) fn attributes(&self, places: &Places, workspace: usize) -> Result<Attributes> {
+        let [rows, weight, product] = self.numbers.map(code);
+        let (rows, weight, product) = (rows?, weight?, product?);
         let [m, n, k] = [self.outputs, self.rows, self.inputs].map(|size| size as u64);
         let mut attributes = vec![
             (attribute::TRANSPOSE_A, (if self.by_inputs { 0 } else { TURNED }).to_ne_bytes().to_vec()),
@@ -115,7 +102,7 @@ impl Product {
             attributes.push((attribute::BIAS, places.bias.to_ne_bytes().to_vec()));
             attributes.push((attribute::BIAS_TYPE, product.to_ne_bytes().to_vec()));
         }
-        if self.numbers[1].is_short() {
+        if self.has_scales() {
             attributes.push((attribute::SCALE_A, places.scales[1].to_ne_bytes().to_vec()));
             attributes.push((attribute::SCALE_B, places.scales[0].to_ne_bytes().to_vec()));
         }
@@ -134,7 +121,7 @@ impl Product {
             preference.push((attribute::REDUCTIONS, 0u32.to_ne_bytes().to_vec()));
         }
         preference.extend(aligned.map(|(key, bytes)| (key, bytes.to_ne_bytes().to_vec())));
-        Attributes { product: attributes, layouts, preference }
+        Ok(Attributes { product: attributes, layouts, preference })
     }
 }
 

@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
+use symrail_core::DataType;
+
 use super::functions::{Found, Functions, Handle, NOT_SUPPORTED, Status};
 use super::*;
 
@@ -114,7 +116,7 @@ const FUNCTIONS: Functions = Functions {
     _library: None,
 };
 
-fn linear(numbers: [Number; 3]) -> Product {
+fn linear(numbers: [DataType; 3]) -> Product {
     let aligned = [16, 8, 4];
     Product { rows: 5, inputs: 7, outputs: 3, numbers, by_inputs: false, has_bias: false, aligned, split: false }
 }
@@ -129,7 +131,7 @@ fn calls(it: &Product) -> Vec<Call> {
 
 fn calls_by(it: &Product, chosen: Chosen, places: &Places) -> Vec<Call> {
     CALLS.with_borrow_mut(Vec::clear);
-    let passed = it.attributes(places, 64);
+    let passed = it.attributes(places, 64).unwrap();
     let to = (std::ptr::without_provenance_mut(99), (0x9000, 64));
     // SAFETY: functions of this file, which do not dereference addresses.
     unsafe { FUNCTIONS.multiply(0, std::ptr::without_provenance_mut(1000), (it, &passed), &chosen, places, to) }
@@ -147,7 +149,7 @@ fn word(value: u32) -> Vec<u8> {
 
 #[test]
 fn a_linear_layer_is_the_turned_weight_times_the_rows_by_columns() {
-    let calls = calls(&linear([Number::Bf16; 3]));
+    let calls = calls(&linear([DataType::Bfloat16; 3]));
     assert_eq!(calls[0], ("product", vec![68, 0], vec![]));
     assert_eq!(attributes(&calls), [(3, word(1)), (4, word(0))]);
     let layouts: Vec<_> = calls.iter().filter(|call| call.0 == "layout").map(|call| call.1.clone()).collect();
@@ -162,7 +164,7 @@ fn a_linear_layer_is_the_turned_weight_times_the_rows_by_columns() {
 
 #[test]
 fn what_was_chosen_for_other_rows_and_is_not_supported_is_chosen_again() {
-    let calls = calls_by(&Product { rows: 1, ..linear([Number::F32; 3]) }, Chosen([8; 8]), &PLACES);
+    let calls = calls_by(&Product { rows: 1, ..linear([DataType::Float32; 3]) }, Chosen([8; 8]), &PLACES);
     let names: Vec<_> = calls.iter().map(|call| call.0).filter(|name| ["choose", "multiply"].contains(name)).collect();
     assert_eq!(names, ["multiply", "choose", "multiply"]);
 }
@@ -170,14 +172,14 @@ fn what_was_chosen_for_other_rows_and_is_not_supported_is_chosen_again() {
 #[test]
 fn a_product_is_added_to_numbers_elsewhere() {
     let places = Places { onto: 0x7000, ..PLACES };
-    let calls = calls_by(&linear([Number::Bf16; 3]), Chosen([7; 8]), &places);
+    let calls = calls_by(&linear([DataType::Bfloat16; 3]), Chosen([7; 8]), &places);
     let multiplied = calls.iter().find(|call| call.0 == "multiply").unwrap();
     assert_eq!(multiplied.1[8..12], [0x2000, 0x1000, 0x7000, 0x3000]);
 }
 
 #[test]
 fn a_weight_by_inputs_is_not_turned() {
-    let calls = calls(&Product { by_inputs: true, ..linear([Number::F32; 3]) });
+    let calls = calls(&Product { by_inputs: true, ..linear([DataType::Float32; 3]) });
     assert_eq!(attributes(&calls)[0], (3, word(0)));
     let weight = calls.iter().find(|call| call.0 == "layout").unwrap();
     assert_eq!(weight.1, [0, 3, 7, 3]);
@@ -185,14 +187,14 @@ fn a_weight_by_inputs_is_not_turned() {
 
 #[test]
 fn a_bias_is_added_by_the_product_and_has_its_type() {
-    let calls = calls(&Product { has_bias: true, ..linear([Number::F16; 3]) });
+    let calls = calls(&Product { has_bias: true, ..linear([DataType::Float16; 3]) });
     let bias = 0x4000u64.to_ne_bytes().to_vec();
     assert_eq!(attributes(&calls)[2..], [(7, word(4)), (8, bias), (26, word(2))]);
 }
 
 #[test]
 fn short_numbers_have_their_scales_the_weight_first() {
-    let calls = calls(&linear([Number::E5m2, Number::E4m3, Number::Bf16]));
+    let calls = calls(&linear([DataType::Float8E5m2, DataType::Float8E4m3, DataType::Bfloat16]));
     let [weight, rows] = [0x60u64, 0x50].map(|at| at.to_ne_bytes().to_vec());
     assert_eq!(attributes(&calls)[2..], [(17, weight), (18, rows)]);
     let types: Vec<_> = calls.iter().filter(|call| call.0 == "layout").map(|call| call.1[0]).collect();
@@ -200,18 +202,26 @@ fn short_numbers_have_their_scales_the_weight_first() {
 }
 
 #[test]
+fn other_numbers_are_refused_by_name() {
+    for ty in [DataType::Int8, DataType::Float64] {
+        let refused = linear([DataType::Float32, DataType::Float32, ty]).attributes(&PLACES, 64).unwrap_err();
+        assert!(!multiplies(ty) && refused.to_string().ends_with(&format!("float8_e5m2, not {ty}")), "{refused}");
+    }
+}
+
+#[test]
 fn the_choice_is_of_one_that_sums_at_once_and_fits_the_addresses() {
     CALLS.with_borrow_mut(Vec::clear);
     ANSWER.set((0, 1));
-    let it = linear([Number::Bf16; 3]);
+    let it = linear([DataType::Bfloat16; 3]);
     let handle = std::ptr::without_provenance_mut(1000);
-    let passed = it.attributes(&PLACES, 64);
+    let passed = it.attributes(&PLACES, 64).unwrap();
     assert_eq!(FUNCTIONS.choose(0, handle, &it, &passed).unwrap(), Chosen([7; 8]));
     let calls = CALLS.take();
     let preference = attributes(&calls)[2..].to_vec();
     let workspace = (1, 64u64.to_ne_bytes().to_vec());
     assert_eq!(preference, [workspace, (3, word(0)), (5, word(8)), (6, word(16)), (7, word(4)), (8, word(4))]);
-    let split = Product { split: true, ..it }.attributes(&PLACES, 64);
+    let split = Product { split: true, ..it }.attributes(&PLACES, 64).unwrap();
     assert!(split.preference.iter().all(|&(key, _)| key != 3), "sums of sums are refused");
     for answer in [(15, 1), (0, 0)] {
         ANSWER.set(answer);

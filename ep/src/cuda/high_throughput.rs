@@ -21,6 +21,7 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Failures, Kernel, Shape, Stream, in_turn};
 use symrail::rounds::Poison;
+use symrail_core::DataType;
 use symrail_core::layout::bytes;
 use symrail_core::wait::{Backoff, Pause};
 
@@ -32,7 +33,7 @@ use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
 use super::shape::{HighThroughputShape, Parts};
 use super::{PROGRAMS, all_or_free, failed, load_apart, with_bytes, zeroed};
-use crate::element::Element;
+use crate::element::must_be_summed;
 use crate::error::{Error, Result};
 use crate::exchange::WaitLimit;
 
@@ -77,7 +78,7 @@ pub struct DeviceParts {
     /// Bytes of a row: a multiple of 16.
     pub bytes: usize,
     /// The type of their elements.
-    pub element: Element,
+    pub element: DataType,
     /// Weights of each received token, as many as it has slots, and where their sums go.
     pub weights: Option<(u64, u64)>,
     /// Up to two rows for each of this rank's own tokens, to be added to the sums; 0 for none.
@@ -606,6 +607,7 @@ impl DeviceHighThroughput {
     /// Rows that do not fit; rows in place where the last call was no dispatch; routes of an object with another shape;
     /// an error of the driver.
     pub unsafe fn combine(&self, stream: &Stream, routes: &DeviceRoutes, parts: &DeviceParts) -> Result<()> {
+        must_be_summed(parts.element)?;
         self.shape.must_fit(parts.bytes, 0)?;
         self.must_have_room(routes)?;
         self.must_be_in_place_or_apart(parts.rows)?;
@@ -614,7 +616,7 @@ impl DeviceHighThroughput {
         let (weights, sums) = parts.weights.unwrap_or_default();
         let (at, bytes) = (routes.at(), parts.bytes as u64);
         let send = [at, 1, parts.rows, bytes, 0, 0, 0, weights, k];
-        let f32 = u64::from(parts.element == Element::F32);
+        let f32 = u64::from(parts.element == DataType::Float32);
         let [bias, second] = parts.biases;
         let tokens = routes.tokens as u64;
         let offer = [at, parts.rows, bytes, weights, k];
@@ -632,8 +634,8 @@ impl DeviceHighThroughput {
             let blocks = self.copying();
             match parts.element {
                 _ if self.hosts > 1 => self.launch(stream, Step::ReduceHosts, blocks, &[&reduce[..], &[f32]].concat()),
-                Element::F32 => self.launch(stream, Step::ReduceF32, blocks, &reduce),
-                Element::Bf16 => match parts.slots.filter(|_| self.ranks() <= MOST_BY_SLOTS) {
+                DataType::Float32 => self.launch(stream, Step::ReduceF32, blocks, &reduce),
+                _ => match parts.slots.filter(|_| self.ranks() <= MOST_BY_SLOTS) {
                     Some((slots, k)) => {
                         self.launch(stream, Step::ReduceSlots, blocks, &[&reduce[..], &[slots, k as u64]].concat())
                     }

@@ -2,18 +2,20 @@
 
 use std::time::Instant;
 
+use symrail_core::DataType;
+
 use super::received::{Handle, first_rows};
 use super::routes::Routes;
 use super::transfer::Transfer;
 use super::{Combined, HighThroughput, Parts};
-use crate::element::Element;
+use crate::element;
 use crate::error::Result;
 use crate::plan::hosts::Hosts;
 use crate::plan::rows::RowFormat;
 
 /// Rows with their weights, ordered by rank.
 struct Rows {
-    element: Element,
+    element: DataType,
     format: RowFormat,
     of_rank: Vec<(Vec<u8>, Vec<u8>)>,
     /// The index of the next row of each rank.
@@ -27,22 +29,22 @@ struct Sum {
 }
 
 /// The element type of sums that cross between hosts: FP32 where ranks share hosts.
-fn between(parts: &Parts<'_>, hosts: &Hosts) -> Element {
-    if hosts.are_shared() { Element::F32 } else { parts.element }
+fn between(parts: &Parts<'_>, hosts: &Hosts) -> DataType {
+    if hosts.are_shared() { DataType::Float32 } else { parts.element }
 }
 
 /// The row formats within a host and between hosts.
 pub(super) fn formats(parts: &Parts<'_>, hosts: &Hosts) -> [RowFormat; 2] {
     let weights = parts.weights.map_or(0, |(_, k)| k);
-    let elements = parts.rows.bytes() / parts.element.bytes();
+    let elements = parts.rows.bytes() / parts.element.size();
     [parts.element, between(parts, hosts)].map(|element| {
-        let token = elements * element.bytes();
+        let token = elements * element.size();
         RowFormat { token, scales: 0, indices: 0, weights, number: 0, mask: 0 }
     })
 }
 
 impl Rows {
-    fn new(element: Element, format: RowFormat, counts: &[u32]) -> Rows {
+    fn new(element: DataType, format: RowFormat, counts: &[u32]) -> Rows {
         let empty = |&rows: &u32| (vec![0; rows as usize * format.token], vec![0; rows as usize * 4 * format.weights]);
         Rows { element, format, of_rank: counts.iter().map(empty).collect(), next: vec![0; counts.len()] }
     }
@@ -59,8 +61,8 @@ impl Rows {
     fn add_next(&mut self, rank: usize, sum: &mut Sum) {
         let (RowFormat { token, weights, .. }, row) = (self.format, self.next[rank]);
         let (rows, of_slots) = &self.of_rank[rank];
-        self.element.add(&mut sum.values, &rows[row * token..][..token], None);
-        Element::F32.add(&mut sum.weights, &of_slots[row * 4 * weights..][..4 * weights], None);
+        element::add(self.element, &mut sum.values, &rows[row * token..][..token], None);
+        element::add(DataType::Float32, &mut sum.weights, &of_slots[row * 4 * weights..][..4 * weights], None);
         self.next[rank] += 1;
     }
 }
@@ -141,7 +143,7 @@ impl HighThroughput {
         rows.next = (0..ranks).map(|rank| handle.between(me, rank)).collect();
         let first = first_rows(&handle.received);
         let mut sums = vec![(Vec::new(), Vec::new()); ranks];
-        let mut sum = Sum::new(format.token / element.bytes(), format.weights);
+        let mut sum = Sum::new(format.token / element.size(), format.weights);
         for source in routes.passed() {
             let mut own = first[source]..;
             for &mask in &handle.masks[source] {
@@ -152,12 +154,12 @@ impl HighThroughput {
                         continue;
                     }
                     let row = own.next().unwrap_or_default();
-                    parts.element.add(&mut sum.values, parts.rows.row(row), None);
+                    element::add(parts.element, &mut sum.values, parts.rows.row(row), None);
                     if let Some((all, k)) = parts.weights {
                         sum.weights.iter_mut().zip(&all[row * k..][..k]).for_each(|(sum, weight)| *sum += weight);
                     }
                 }
-                element.round(&sum.values, &mut sums[source].0);
+                element::round(element, &sum.values, &mut sums[source].0);
                 sums[source].1.extend(bytes_of(&sum.weights));
             }
         }
@@ -180,7 +182,7 @@ impl HighThroughput {
     /// the hosts, and then the biases are added.
     fn sums_of_tokens(&self, parts: &Parts<'_>, handle: &Handle, rows: &mut Rows, sums: &mut Rows) -> Combined {
         let (me, layout, hosts, k) = (self.me(), &handle.layout, &self.hosts, rows.format.weights);
-        let elements = parts.rows.bytes() / parts.element.bytes();
+        let elements = parts.rows.bytes() / parts.element.size();
         let mut combined =
             Combined { rows: Vec::with_capacity(layout.tokens() * parts.rows.bytes()), weights: Vec::new() };
         let (mut all, mut of_host) = (Sum::new(elements, k), Sum::new(elements, k));
@@ -200,9 +202,9 @@ impl HighThroughput {
                 all.add(&of_host);
             }
             for bias in parts.biases.iter().flatten() {
-                parts.element.add(&mut all.values, bias.row(token), None);
+                element::add(parts.element, &mut all.values, bias.row(token), None);
             }
-            parts.element.round(&all.values, &mut combined.rows);
+            element::round(parts.element, &all.values, &mut combined.rows);
             combined.weights.extend(&all.weights);
         }
         combined

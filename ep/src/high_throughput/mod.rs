@@ -28,8 +28,9 @@ use std::time::Instant;
 
 use symrail::Runtime;
 use symrail::rounds::{self, Poison};
+use symrail_core::DataType;
 
-use crate::element::Element;
+use crate::element::must_be_summed;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, WaitLimit};
 use crate::plan::hosts::Hosts;
@@ -81,7 +82,7 @@ pub struct Parts<'a> {
     /// A row for each token that has arrived.
     pub rows: Rows<'a>,
     /// The type of their elements.
-    pub element: Element,
+    pub element: DataType,
     /// Weights of each token that has arrived, as many as it has slots.
     pub weights: Option<(&'a [f32], usize)>,
     /// Up to two rows for each of this rank's own tokens, to be added to the sums.
@@ -182,8 +183,9 @@ impl HighThroughput {
         let (rows, element) = (parts.rows, parts.element);
         self.must_be_for_these(&handle.layout)?;
         rows.must_be("rows to combine", handle.rows())?;
-        if !rows.bytes().is_multiple_of(element.bytes()) {
-            let wanted = format!("a multiple of {} bytes", element.bytes());
+        must_be_summed(element)?;
+        if !rows.bytes().is_multiple_of(element.size()) {
+            let wanted = format!("a multiple of {} bytes", element.size());
             return Err(Error::argument("bytes of a row", rows.bytes(), wanted));
         }
         if let Some((weights, k)) = parts.weights

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use symrail::Pe;
+use symrail_core::DataType;
 
 use super::LowLatency;
 use super::block::{self, Start};
-use crate::element::Element;
+use crate::element;
 use crate::error::{Error, Result};
 use crate::plan::layout::{TopK, share};
 use crate::plan::pairs::Pairs;
@@ -18,7 +19,7 @@ use crate::statistics::Statistics;
 pub struct Combining {
     call: u64,
     start: Start,
-    element: Element,
+    element: DataType,
     own: Vec<u8>,
     statistics: Statistics,
 }
@@ -31,12 +32,13 @@ impl LowLatency {
     /// # Errors
     /// Before anything is sent: numbers that do not agree; rows larger than the buffers allow; more calls in flight
     /// than allowed; [`Error::Round`].
-    pub fn send_combine(&mut self, rows: Rows<'_>, element: Element, ranges: &[(u32, u32)]) -> Result<Combining> {
+    pub fn send_combine(&mut self, rows: Rows<'_>, element: DataType, ranges: &[(u32, u32)]) -> Result<Combining> {
         self.combine.exchange.runtime().check_joined()?;
         let (me, ranks, shape) = (self.me(), self.ranks(), self.shape);
         let (share, most) = (share(shape.experts, ranks)?, ranks * shape.most_tokens);
         rows.must_be("rows to combine", share * most)?;
-        if rows.bytes() > shape.token || !rows.bytes().is_multiple_of(element.bytes()) {
+        element::must_be_summed(element)?;
+        if rows.bytes() > shape.token || !rows.bytes().is_multiple_of(element.size()) {
             let wanted = format!("at most {}, for which the buffers were made, and whole elements", shape.token);
             return Err(Error::argument("bytes of a row", rows.bytes(), wanted));
         }
@@ -140,9 +142,9 @@ impl LowLatency {
 }
 
 /// The sum of each token's rows: of each rank in the order of the slots, then of all ranks.
-fn sum(of_rank: &[(Pairs, Vec<u8>)], topk: TopK<'_>, weights: &[f32], element: Element, bytes: usize) -> Vec<u8> {
+fn sum(of_rank: &[(Pairs, Vec<u8>)], topk: TopK<'_>, weights: &[f32], element: DataType, bytes: usize) -> Vec<u8> {
     let mut all = Vec::with_capacity(topk.tokens() * bytes);
-    let [mut sums, mut of_one] = [(); 2].map(|()| vec![0.0; bytes / element.bytes()]);
+    let [mut sums, mut of_one] = [(); 2].map(|()| vec![0.0; bytes / element.size()]);
     let mut rounded = Vec::with_capacity(bytes);
     for token in 0..topk.tokens() {
         sums.fill(0.0);
@@ -158,13 +160,14 @@ fn sum(of_rank: &[(Pairs, Vec<u8>)], topk: TopK<'_>, weights: &[f32], element: E
             }
             of_one.fill(0.0);
             for (slot, number) in numbers {
-                element.add(&mut of_one, &rows[number * bytes..][..bytes], Some(weights[token * topk.k() + slot]));
+                let weight = Some(weights[token * topk.k() + slot]);
+                element::add(element, &mut of_one, &rows[number * bytes..][..bytes], weight);
             }
             rounded.clear();
-            element.round(&of_one, &mut rounded);
-            element.add(&mut sums, &rounded, None);
+            element::round(element, &of_one, &mut rounded);
+            element::add(element, &mut sums, &rounded, None);
         }
-        element.round(&sums, &mut all);
+        element::round(element, &sums, &mut all);
     }
     all
 }

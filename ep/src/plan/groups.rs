@@ -1,7 +1,9 @@
 //! Received tokens by expert: a row for each expert that a token names, and the sums of these rows by token.
 
+use symrail_core::DataType;
+
 use super::rows::Rows;
-use crate::element::Element;
+use crate::element;
 use crate::error::{Error, Result};
 
 /// The received tokens that each of this rank's experts processes.
@@ -103,22 +105,23 @@ impl Groups {
     ///
     /// # Errors
     /// Numbers that do not agree.
-    pub fn add_up(&self, rows: Rows<'_>, element: Element, weights: &[f32]) -> Result<Vec<u8>> {
+    pub fn add_up(&self, rows: Rows<'_>, element: DataType, weights: &[f32]) -> Result<Vec<u8>> {
         rows.must_be("rows by expert", self.token_of_row.len())?;
-        if weights.len() != self.row_of_slot.len() || !rows.bytes().is_multiple_of(element.bytes()) {
+        element::must_be_summed(element)?;
+        if weights.len() != self.row_of_slot.len() || !rows.bytes().is_multiple_of(element.size()) {
             let found = format!("{}, rows of {} bytes", weights.len(), rows.bytes());
             return Err(Error::argument("weights of received tokens", found, self.row_of_slot.len()));
         }
         let mut all = Vec::with_capacity(self.tokens * rows.bytes());
-        let mut sums = vec![0.0; rows.bytes() / element.bytes()];
+        let mut sums = vec![0.0; rows.bytes() / element.size()];
         for (slots, weights) in self.row_of_slot.chunks_exact(self.k).zip(weights.chunks_exact(self.k)) {
             sums.fill(0.0);
             for (row, weight) in slots.iter().zip(weights) {
                 if let Some(row) = row {
-                    element.add(&mut sums, rows.row(*row as usize), Some(*weight));
+                    element::add(element, &mut sums, rows.row(*row as usize), Some(*weight));
                 }
             }
-            element.round(&sums, &mut all);
+            element::round(element, &sums, &mut all);
         }
         Ok(all)
     }
@@ -165,7 +168,7 @@ mod tests {
                 let expert = groups.starts()[1..].iter().filter(|&&start| start <= row).count();
                 *value = (f32::from_ne_bytes(*value) + 100.0 * expert as f32).to_ne_bytes();
             }
-            let sums = groups.add_up(Rows::new(&rows, 4).unwrap(), Element::F32, weights).unwrap();
+            let sums = groups.add_up(Rows::new(&rows, 4).unwrap(), DataType::Float32, weights).unwrap();
             let mut wanted = Vec::new();
             for token in 0..indices.len() / 3 {
                 let slots = (token * 3..token * 3 + 3).filter(|&slot| indices[slot] >= 0);
@@ -182,7 +185,8 @@ mod tests {
         assert!(Groups::of(&[0; 4], 3, 5, 1).is_err());
         let groups = Groups::of(&[0, 1, -1], 3, 5, 2).unwrap();
         assert!(groups.gather(Rows::new(&[0; 8], 4).unwrap()).is_err());
-        assert!(groups.add_up(Rows::new(&[0; 8], 4).unwrap(), Element::F32, &[1.0; 3]).is_err());
-        assert!(groups.add_up(Rows::new(&[0; 16], 4).unwrap(), Element::F32, &[1.0; 2]).is_err());
+        assert!(groups.add_up(Rows::new(&[0; 8], 4).unwrap(), DataType::Float32, &[1.0; 3]).is_err());
+        assert!(groups.add_up(Rows::new(&[0; 16], 4).unwrap(), DataType::Float16, &[1.0; 3]).is_err());
+        assert!(groups.add_up(Rows::new(&[0; 16], 4).unwrap(), DataType::Float32, &[1.0; 2]).is_err());
     }
 }

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use symrail_core::DataType::{self, *};
 use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
 use super::error::Result;
@@ -37,46 +38,30 @@ pub enum Combine {
     Xor,
 }
 
-/// The type of an element, with the numbers of `include/symrail/combine.cuh`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // as their names say
-#[repr(u8)]
-pub enum Element {
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    F32,
-    F64,
-    C64,
-    C128,
-}
+/// The types of elements that kernels combine. The index is the number of `include/symrail/combine.cuh`.
+#[rustfmt::skip]
+const ELEMENTS: [DataType; 12] =
+    [Int8, Int16, Int32, Int64, Uint8, Uint16, Uint32, Uint64, Float32, Float64, Complex64, Complex128];
 
-impl Element {
-    /// Its size in bytes.
-    fn bytes(self) -> u64 {
-        match self {
-            Element::I8 | Element::U8 => 1,
-            Element::I16 | Element::U16 => 2,
-            Element::I32 | Element::U32 | Element::F32 => 4,
-            Element::I64 | Element::U64 | Element::F64 | Element::C64 => 8,
-            Element::C128 => 16,
-        }
-    }
-}
-
-/// The operation of a reduction. Floats have no bitwise operations, and complex numbers have only sums and products;
-/// kernels do not check that.
+/// The operation of a reduction, and the type of the elements. Floats have no bitwise operations, and complex numbers
+/// have only sums and products; that is not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reduction {
-    /// The operation.
-    pub combine: Combine,
-    /// The type of the elements.
-    pub element: Element,
+    /// The kernel's argument.
+    how: u64,
+    /// Bytes of an element.
+    size: u64,
+}
+
+impl Reduction {
+    /// Combines elements of a type.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`](symrail_core::Error::Unsupported): kernels do not combine elements of this type.
+    pub fn new(combine: Combine, ty: DataType) -> symrail_core::Result<Reduction> {
+        let index = ty.index_in(&ELEMENTS, "kernels of collectives")? as u64;
+        Ok(Reduction { how: u64::from(combine as u8) | index << 8, size: ty.size() as u64 })
+    }
 }
 
 /// A team, from this PE's point of view.
@@ -307,24 +292,13 @@ impl Collectives {
         team: &Members<'_>,
         (dest, source): (u64, u64),
         bytes: u64,
-        Reduction { combine, element }: Reduction,
+        Reduction { how, size }: Reduction,
         share: bool,
     ) -> Result<()> {
         let waits = bytes <= BLOCK_BYTES;
         let (scratch, scratch_bytes) = if self.reaches_all(team) { (0, 0) } else { team.scratch };
-        let how = u64::from(combine as u8) | u64::from(element as u8) << 8;
-        let arguments = [
-            team.handle(),
-            dest,
-            source,
-            bytes,
-            how,
-            element.bytes(),
-            share.into(),
-            scratch,
-            scratch_bytes,
-            waits.into(),
-        ];
+        let arguments =
+            [team.handle(), dest, source, bytes, how, size, share.into(), scratch, scratch_bytes, waits.into()];
         if !waits {
             self.on_stream.sync(stream, team.team)?;
         }
@@ -351,28 +325,19 @@ mod tests {
     #[test]
     fn numbers_are_as_the_header_has_them() {
         let header = include_str!("../../include/symrail/combine.cuh");
-        let (ops, types) = (
-            [Combine::Sum, Combine::Product, Combine::Min, Combine::Max, Combine::And, Combine::Or, Combine::Xor],
-            [
-                Element::I8,
-                Element::I16,
-                Element::I32,
-                Element::I64,
-                Element::U8,
-                Element::U16,
-                Element::U32,
-                Element::U64,
-                Element::F32,
-                Element::F64,
-                Element::C64,
-                Element::C128,
-            ],
-        );
-        let ops = ops.iter().map(|op| (format!("{op:?}"), *op as u8));
-        for (name, number) in ops.chain(types.iter().map(|ty| (format!("{ty:?}"), *ty as u8))) {
+        use Combine::{And, Max, Min, Or, Product, Sum, Xor};
+        let ops = [Sum, Product, Min, Max, And, Or, Xor].map(|op| (format!("{op:?}"), op as usize)).into_iter();
+        let types = ELEMENTS.iter().enumerate().map(|(number, ty)| {
+            (format!("{}{}", &ty.name()[..1], ty.name().trim_start_matches(char::is_alphabetic)), number)
+        });
+        for (name, number) in ops.chain(types) {
             let line = format!("#define SYMRAIL_{} {number}u\n", name.to_uppercase());
             assert!(header.contains(&line), "{line}");
         }
+        let of_doubles = Reduction::new(Combine::Max, Float64).ok();
+        assert_eq!(of_doubles, Some(Reduction { how: 3 | 9 << 8, size: 8 }));
+        let refused = Reduction::new(Combine::Sum, Bfloat16).map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|text| text.contains("bfloat16") && text.contains("float64")));
         let threads = format!("#define THREADS {THREADS}\n");
         assert!(include_str!("../../cu/collectives.cu").contains(&threads), "{threads}");
     }

@@ -195,7 +195,7 @@ impl GpuPlan {
             };
         }
         let width = self.multiplication.outputs as u64;
-        let count = it.own.1 / self.moved.bytes() as u64;
+        let count = it.own.1 / self.moved.size() as u64;
         if let Some(turn) = it.turn {
             let (from, own) = (self.numbers_at, self.numbers_at + it.own.0);
             let arguments = [plan, list, others, from, own, operands.bias, count, width, operands.output, turn];

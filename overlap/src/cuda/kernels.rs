@@ -6,7 +6,7 @@ use symrail::Team;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream};
-use symrail_cuda::cublaslt::Number;
+use symrail_core::DataType;
 
 use crate::error::Result;
 
@@ -222,10 +222,10 @@ impl GpuKernels {
     ///
     /// # Safety
     /// As for [`GpuKernels::gather`].
-    pub(super) unsafe fn reduce(&self, stream: &Stream, blocks: u32, number: Number, arguments: &[u64]) -> Result<()> {
-        let kernel = match number {
-            Number::F16 => &self.0.reduce_f16,
-            Number::Bf16 => &self.0.reduce_bf16,
+    pub(super) unsafe fn reduce(&self, stream: &Stream, blocks: u32, ty: DataType, arguments: &[u64]) -> Result<()> {
+        let kernel = match ty {
+            DataType::Float16 => &self.0.reduce_f16,
+            DataType::Bfloat16 => &self.0.reduce_bf16,
             _ => &self.0.reduce_f32,
         };
         // SAFETY: the caller's promise.
@@ -249,12 +249,12 @@ impl GpuKernels {
         &self,
         stream: &Stream,
         blocks: u32,
-        number: Number,
+        ty: DataType,
         arguments: &[u64],
     ) -> Result<()> {
-        let kernel = match number {
-            Number::F16 => &self.0.reduce_packets_f16,
-            Number::Bf16 => &self.0.reduce_packets_bf16,
+        let kernel = match ty {
+            DataType::Float16 => &self.0.reduce_packets_f16,
+            DataType::Bfloat16 => &self.0.reduce_packets_bf16,
             _ => &self.0.reduce_packets_f32,
         };
         // SAFETY: the caller's promise.
@@ -317,10 +317,10 @@ impl GpuKernels {
     ///
     /// # Safety
     /// The addresses are of memory for these numbers, which stays valid until the stream has completed the kernel.
-    pub(super) unsafe fn sum(&self, stream: &Stream, number: Number, arguments: &[u64; 9]) -> Result<()> {
-        let kernel = match number {
-            Number::F16 => &self.0.sum_f16,
-            Number::Bf16 => &self.0.sum_bf16,
+    pub(super) unsafe fn sum(&self, stream: &Stream, ty: DataType, arguments: &[u64; 9]) -> Result<()> {
+        let kernel = match ty {
+            DataType::Float16 => &self.0.sum_f16,
+            DataType::Bfloat16 => &self.0.sum_bf16,
             _ => &self.0.sum_f32,
         };
         let numbers = (arguments[4] as usize).saturating_mul(arguments[5] as usize);

@@ -30,4 +30,5 @@ pub use point_to_point::GpuPointToPoint;
 pub use products::{GpuPassed, GpuProducts, GpuRound};
 pub use shape::{GpuShape, Operands};
 pub use symrail::kernels::cuda::Stream;
-pub use symrail_cuda::cublaslt::Number;
+pub use symrail_core::DataType;
+pub use symrail_cuda::cublaslt::multiplies;

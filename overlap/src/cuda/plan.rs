@@ -7,8 +7,9 @@ use symrail::kernels::cuda::{DeviceBuffer, Event, PinnedBuffer, Stream};
 use symrail::rounds::Report;
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Runtime, Team, TeamHeap};
+use symrail_core::DataType;
 use symrail_core::layout;
-use symrail_cuda::cublaslt::{Chosen, CublasLt, Number, Product as Multiplication};
+use symrail_cuda::cublaslt::{Chosen, CublasLt, Product as Multiplication};
 
 use super::at_once::{self, AtOnce};
 use super::kernels::GpuKernels;
@@ -123,7 +124,7 @@ pub(super) struct GpuPlan {
     /// The algorithm chosen so far for each product and alignment.
     pub chosen: HashMap<Multiplication, Chosen>,
     /// The type of numbers that move.
-    pub moved: Number,
+    pub moved: DataType,
     /// The first row of this rank's shard, and of the output.
     pub own_from: usize,
     pub first: usize,
@@ -196,7 +197,7 @@ impl GpuPlan {
         let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
         let moved = (reduced.product(), shape.numbers[2], width, sizes);
         // cuBLASLt adds a bias to products of 8-bit numbers only if the product is of 16-bit numbers.
-        let in_products = !(shape.numbers[0].is_short() && shape.numbers[2] == Number::F32);
+        let in_products = shape.numbers[0].size() != 1 || shape.numbers[2] != DataType::Float32;
         let mut plan = GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me, reaches| {
             let reduce = Reduce { shards, width, schedule, reduced, me };
             match in_products && pushed::sums_in_products(shards.ranks()) {
@@ -213,7 +214,7 @@ impl GpuPlan {
         heap: &TeamHeap,
         team: &Team,
         (shape, lt): (&GpuShape, Option<Arc<CublasLt>>),
-        (product, moved, width, (words, numbers)): (Product, Number, usize, (usize, usize)),
+        (product, moved, width, (words, numbers)): (Product, DataType, usize, (usize, usize)),
         program: impl FnOnce(usize, &dyn Fn(usize) -> bool) -> Program,
     ) -> Result<GpuPlan> {
         let (device, group) = (kernels.device(), team.group());
@@ -240,7 +241,7 @@ impl GpuPlan {
                 && reach.in_gpus()
                 && (0..ranks).all(|rank| device.is_mapped(group.pe(rank as u32))),
         )?;
-        let most_bytes = shape.shards.largest().saturating_mul(width).saturating_mul(moved.bytes());
+        let most_bytes = shape.shards.largest().saturating_mul(width).saturating_mul(moved.size());
         let words_of_blocks = if at_once { at_once::words(ranks, most_bytes) } else { 0 };
         // Each step that can fail for one rank alone runs before the heap is used. Then all ranks learn whether one
         // failed.
@@ -252,7 +253,7 @@ impl GpuPlan {
             };
             let gathers = matches!(product, Product::AllGatherMatmul);
             let rows_here = if gathers && !device.state().reach().in_gpus() {
-                Some(gpu.alloc(numbers.saturating_mul(moved.bytes()).max(1))?)
+                Some(gpu.alloc(numbers.saturating_mul(moved.size()).max(1))?)
             } else {
                 None
             };
@@ -274,7 +275,7 @@ impl GpuPlan {
             team.all_or_none(product.name(), made)?;
         // One further word is the alarm.
         let word_bytes = bytes_of_words(words.saturating_add(1 + words_of_blocks));
-        let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.bytes())));
+        let bytes = aligned(word_bytes.saturating_add(numbers.saturating_mul(moved.size())));
         let block = heap.take_words(team, bytes)?;
         let words_at = device.address(block.base);
         let gone_at = words_at + 8 * words as u64;
@@ -282,7 +283,7 @@ impl GpuPlan {
         own.write(0, &layout::bytes(&[plan]))?;
         let numbers_at = words_at + word_bytes as u64;
         let at_once = list.map(|list| {
-            let (size, words, numbers) = (moved.bytes(), gone_at + 8, numbers_at);
+            let (size, words, numbers) = (moved.size(), gone_at + 8, numbers_at);
             let places = at_once::Places { product, shards: &shape.shards, width, size, group, words, numbers };
             AtOnce::new(list, reach, &places)
         });

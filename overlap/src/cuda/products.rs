@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use symrail::kernels::cuda::{DevicePtr, Stream};
 use symrail::{Runtime, Team, TeamHeap};
-use symrail_cuda::cublaslt::{CublasLt, Number, Product as Multiplication};
+use symrail_core::DataType;
+use symrail_cuda::cublaslt::{CublasLt, Product as Multiplication};
 
 use super::kernels::GpuKernels;
 use super::plan::GpuPlan;
@@ -49,8 +50,8 @@ struct Agreed {
     shards: Shards,
     /// Numbers of a row that moves, and their type.
     width: usize,
-    moved: Number,
-    product: Number,
+    moved: DataType,
+    product: DataType,
 }
 
 /// The arguments of a rank.
@@ -72,7 +73,7 @@ pub struct GpuPassed {
     /// The length of the bias.
     pub bias: Option<usize>,
     /// The types of the first factor's numbers, the weight's, and the product's and the bias's.
-    pub numbers: [Number; 3],
+    pub numbers: [DataType; 3],
     /// The order of the weight's numbers.
     pub layout: Layout,
     /// The addresses of the factors; that of the result need not be known yet.
@@ -215,7 +216,7 @@ impl GpuProducts {
             return Ok(());
         }
         // The others' rows are in the plan's memory, this rank's own in the caller's.
-        let (pitch, own) = (agreed.width * agreed.moved.bytes(), agreed.shards.of(plan.group.me() as usize));
+        let (pitch, own) = (agreed.width * agreed.moved.size(), agreed.shards.of(plan.group.me() as usize));
         let of_plan = |rows: &Range<usize>| plan.numbers_at + (rows.start * pitch) as u64;
         let before = 0..own.start;
         let behind = own.end..agreed.shards.rows();
@@ -259,7 +260,7 @@ impl GpuProducts {
             None => self.kernels.move_by_proxy(team)?,
         };
         self.by_proxy = Some(by_proxy);
-        let row_bytes = agreed.width.saturating_mul(agreed.moved.bytes());
+        let row_bytes = agreed.width.saturating_mul(agreed.moved.size());
         if !by_proxy {
             return Ok(Schedule::choose_on_gpu(&agreed.shards, row_bytes, agreed.reduced));
         }

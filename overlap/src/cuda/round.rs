@@ -113,7 +113,7 @@ impl GpuPlan {
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
     pub(super) unsafe fn act(&self, on: &Stream, place: usize, operands: &Operands) -> Result<()> {
-        let (kernels, plan, size) = (&self.kernels, self.own.at().get(), self.moved.bytes());
+        let (kernels, plan, size) = (&self.kernels, self.own.at().get(), self.moved.size());
         let number = |at: usize| self.numbers_at + (at * size) as u64;
         let of_output = |rows: &Rows| operands.output + ((rows.rows.start - self.first) * rows.width * size) as u64;
         let bytes = |rows: &Rows| (rows.len() * size) as u64;
@@ -275,7 +275,7 @@ impl GpuPlan {
     /// Bytes of a row of the first factor, and of the product.
     fn pitches(&self) -> [usize; 2] {
         let Multiplication { inputs, outputs, numbers: [of_rows, _, of_product], .. } = self.multiplication;
-        [inputs * of_rows.bytes(), outputs * of_product.bytes()]
+        [inputs * of_rows.size(), outputs * of_product.size()]
     }
 
     /// The description of a product of `rows` rows, for operands with these alignments.

@@ -1,7 +1,8 @@
 //! The shapes of products on GPUs, and the operands of a round.
 
 use symrail::Pe;
-use symrail_cuda::cublaslt::{Number, Product as Multiplication};
+use symrail_core::DataType;
+use symrail_cuda::cublaslt::{Product as Multiplication, multiplies};
 
 use crate::error::{Error, Result};
 use crate::product::Product;
@@ -19,7 +20,7 @@ pub struct GpuShape {
     /// Numbers of a row of the product.
     pub outputs: usize,
     /// The types of the first factor's numbers, the weight's, and the product's and the bias's.
-    pub numbers: [Number; 3],
+    pub numbers: [DataType; 3],
     /// The order of the weight's numbers.
     pub layout: Layout,
     /// How a round is carried out: see [`Schedule::choose_on_gpu`].
@@ -32,8 +33,8 @@ pub struct GpuShape {
 impl GpuShape {
     /// Returns an error for numbers that cuBLASLt does not multiply.
     pub(super) fn check(&self, pe: Pe, product: Product) -> Result<()> {
-        let [rows, weight, of_product] = self.numbers;
-        if of_product.is_short() || rows.is_short() != weight.is_short() || self.inputs == 0 {
+        let [rows, weight, of_product] = self.numbers.map(|ty| ty.size() == 1);
+        if !self.numbers.into_iter().all(multiplies) || of_product || rows != weight || self.inputs == 0 {
             let (product, numbers, inputs) = (product.name(), self.numbers, self.inputs);
             return Err(Error::Unsupported { pe, product, numbers, inputs });
         }

@@ -68,7 +68,7 @@ impl Calls for Cpu {
         let (input, output) = bytes(what, message, self.n);
         let from = Buffer::of(&self.source)?.part(0, input as u64)?;
         let to = Buffer::of(&self.dest)?.part(0, output as u64)?;
-        let (all, ty, op) = (&mut self.all, DataType::F32, ReduceOp::Sum);
+        let (all, ty, op) = (&mut self.all, DataType::Float32, ReduceOp::Sum);
         Ok(match what {
             Collective::AllReduce => all.all_reduce(from, to, ty, op),
             Collective::AllGather => all.all_gather(from, to),
@@ -109,7 +109,7 @@ impl Calls for Cuda<'_> {
         let (input, output) = bytes(what, message, self.runtime.n_pes() as usize);
         let from = Memory { at: self.device.address(self.source.as_ptr()), len: input as u64 };
         let to = Memory { at: self.device.address(self.dest.as_ptr()), len: output as u64 };
-        let (all, stream, ty, op) = (&mut self.all, &self.stream, DataType::F32, ReduceOp::Sum);
+        let (all, stream, ty, op) = (&mut self.all, &self.stream, DataType::Float32, ReduceOp::Sum);
         // SAFETY: both are this structure's slices, and stay until the stream has ended.
         Ok(unsafe {
             match what {

@@ -595,7 +595,7 @@ impl Collectives {
         }
         let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
         let ty = match (reduces, dtype) {
-            (false, _) => DataType::U8,
+            (false, _) => DataType::Uint8,
             (true, name) => data_type(name.unwrap_or(&input.ty.name()))?,
         };
         if reduces && ty.size() != input.ty.bytes {

@@ -26,7 +26,7 @@ use numpy::{Element as OfArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use symrail::with_timeout;
-use symrail_ep::{Element, Error, Rows, Statistics, WaitLimit};
+use symrail_ep::{DataType, Error, Rows, Statistics, WaitLimit};
 
 use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed, failed_round, raise, raise_of_all};
@@ -166,10 +166,7 @@ fn rows<'a>(bytes: &'a Bytes<'_>) -> PyResult<Rows<'a>> {
 }
 
 /// The type of elements by its name.
-fn element(name: &str) -> PyResult<Element> {
-    match name {
-        "float32" => Ok(Element::F32),
-        "bfloat16" => Ok(Element::Bf16),
-        _ => Err(raise(Kind::Argument, &format!("sums are of float32 or bfloat16, not of {name}"))),
-    }
+fn element(name: &str) -> PyResult<DataType> {
+    let why = |_| raise(Kind::Argument, &format!("sums are of float32 or bfloat16, not of {name}"));
+    name.parse().map_err(why)
 }

@@ -61,12 +61,8 @@ pub fn ep_cast_fp8<'py>(
     let element = element(of)?;
     let data = (data, row_bytes);
     let all = rows(&data)?;
-    let (bytes, factors) = py.detach(|| {
-        let (mut bytes, mut factors) = (Vec::new(), Vec::new());
-        for row in 0..all.count() {
-            fp8::cast(all.row(row), element, power_of_two, &mut bytes, &mut factors);
-        }
-        (bytes, factors)
-    });
+    let (mut bytes, mut factors) = (Vec::new(), Vec::new());
+    let mut cast = |row| fp8::cast(all.row(row), element, power_of_two, &mut bytes, &mut factors);
+    py.detach(|| (0..all.count()).try_for_each(&mut cast)).map_err(raised)?;
     Ok((PyArray1::from_vec(py, bytes), PyArray1::from_vec(py, factors)))
 }

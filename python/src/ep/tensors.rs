@@ -2,11 +2,12 @@
 
 use pyo3::prelude::*;
 
+use symrail_ep::DataType::{self, *};
 use symrail_ep::cuda::{DeviceRows, LowLatencyTokens};
 
 use super::device::{Parts, Received, Sums};
 use crate::errors::{Kind, raise};
-use crate::torch_tensors::{Dims, Dtype, Part, address, data, empty, empty_together, lengths, unseen};
+use crate::torch_tensors::{Dims, Part, address, data, empty, empty_together, lengths, unseen};
 
 /// Elements that share a scale of FP8, and the scales in a word if they are packed.
 const GROUP: usize = 128;
@@ -53,7 +54,7 @@ pub struct CombineCall<'py>(
 /// The results of a layout, then what the native call takes.
 type Counted<'py> = ([Array<'py>; 3], (u64, usize, usize), [u64; 3]);
 
-fn optional(array: Option<&Array<'_>>, role: &str, gpu: Option<i32>, dtype: Dtype, length: usize) -> PyResult<u64> {
+fn optional(array: Option<&Array<'_>>, role: &str, gpu: Option<i32>, dtype: DataType, length: usize) -> PyResult<u64> {
     array.map_or(Ok(0), |array| address(array, role, gpu, dtype, &[length], 1))
 }
 
@@ -89,20 +90,20 @@ pub fn dispatch_tensors<'py>(
     let share = experts / ranks.max(1);
     let (rows, slots, all_counts, waits) = unseen(py, || {
         Ok((
-            address(&x, "x", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?,
-            address(&topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
-            optional(stats.as_ref(), "cumulative_local_expert_recv_stats", gpu, Dtype::Int32, share)?,
-            optional(waits.as_ref(), "dispatch_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
+            address(&x, "x", gpu, Bfloat16, &[tokens, hidden], ROW_ALIGN)?,
+            address(&topk_idx, "topk_idx", gpu, Int64, &[tokens, k], 1)?,
+            optional(stats.as_ref(), "cumulative_local_expert_recv_stats", gpu, Int32, share)?,
+            optional(waits.as_ref(), "dispatch_wait_recv_cost_stats", gpu, Int64, ranks)?,
         ))
     })?;
     if prepared != (most_tokens, hidden, experts, k) {
         return Ok(None);
     }
     let room = ranks * most_tokens;
-    let of_rows = if use_fp8 { Dtype::Float8E4m3fn } else { Dtype::Bfloat16 };
+    let of_rows = if use_fp8 { Float8E4m3 } else { Bfloat16 };
     let all_rows = Dims::contiguous([share, room, hidden]);
     let groups = hidden.div_ceil(GROUP);
-    let (words, of_words) = if packs { (groups / PACKED, Dtype::Int32) } else { (groups, Dtype::Float32) };
+    let (words, of_words) = if packs { (groups / PACKED, Int32) } else { (groups, Float32) };
     // The scales of a group lie one after the other for all rows of an expert.
     let sizes = [share, room, words].map(|n| n as i64);
     let all_scales = Dims { sizes, strides: [(words * room) as i64, 1, room as i64] };
@@ -115,8 +116,7 @@ pub fn dispatch_tensors<'py>(
     };
     let (by_expert, by_row, by_rank) =
         (Dims::contiguous([share]), Dims::contiguous([share, room]), Dims::contiguous([share, ranks]));
-    let parts =
-        [Part::new(Dtype::Int32, &by_expert), Part::new(Dtype::Int32, &by_row), Part::new(Dtype::Int64, &by_rank)];
+    let parts = [Part::new(Int32, &by_expert), Part::new(Int32, &by_row), Part::new(Int64, &by_rank)];
     // The number of the dispatch lies behind the ranges.
     let [counts, sources, ranges] = empty_together(py, gpu, parts, 8)?;
     let number = number(ranges.1, share, ranks);
@@ -151,19 +151,19 @@ pub fn ep_low_latency_combine_tensors<'py>(
     let share = experts / ranks.max(1);
     let (rows, slots, weights, waits, made) = unseen(py, || {
         Ok((
-            address(&x, "x", gpu, Dtype::Bfloat16, &[share, ranks * most_tokens, hidden], ROW_ALIGN)?,
-            address(&topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1)?,
-            address(&topk_weights, "topk_weights", gpu, Dtype::Float32, &[tokens, k], 1)?,
-            optional(waits.as_ref(), "combine_wait_recv_cost_stats", gpu, Dtype::Int64, ranks)?,
+            address(&x, "x", gpu, Bfloat16, &[share, ranks * most_tokens, hidden], ROW_ALIGN)?,
+            address(&topk_idx, "topk_idx", gpu, Int64, &[tokens, k], 1)?,
+            address(&topk_weights, "topk_weights", gpu, Float32, &[tokens, k], 1)?,
+            optional(waits.as_ref(), "combine_wait_recv_cost_stats", gpu, Int64, ranks)?,
             out.map(|out| {
-                let at = address(&out, "out", gpu, Dtype::Bfloat16, &[tokens, hidden], ROW_ALIGN)?;
+                let at = address(&out, "out", gpu, Bfloat16, &[tokens, hidden], ROW_ALIGN)?;
                 PyResult::Ok((out, at))
             }),
         ))
     })?;
     let (combined, sums) = match made {
         Some(given) => given?,
-        None => empty(py, gpu, Dtype::Bfloat16, &Dims::contiguous([tokens, hidden]))?,
+        None => empty(py, gpu, Bfloat16, &Dims::contiguous([tokens, hidden]))?,
     };
     let at = data(&ranges)?;
     Ok((combined, at, (rows, weights, number(at, share, ranks), tokens), (slots, sums, waits, tokens)))
@@ -180,11 +180,10 @@ pub fn ep_layout_tensors<'py>(
     experts: usize,
 ) -> PyResult<Counted<'py>> {
     let [tokens, k] = lengths(topk_idx, "topk_idx")?;
-    let at = unseen(py, || address(topk_idx, "topk_idx", gpu, Dtype::Int64, &[tokens, k], 1))?;
+    let at = unseen(py, || address(topk_idx, "topk_idx", gpu, Int64, &[tokens, k], 1))?;
     let (of_ranks, of_experts, of_tokens) =
         (Dims::contiguous([ranks]), Dims::contiguous([experts]), Dims::contiguous([tokens, ranks]));
-    let parts =
-        [Part::new(Dtype::Int32, &of_ranks), Part::new(Dtype::Int32, &of_experts), Part::new(Dtype::Bool, &of_tokens)];
+    let parts = [Part::new(Int32, &of_ranks), Part::new(Int32, &of_experts), Part::new(Bool, &of_tokens)];
     let made = empty_together(py, gpu, parts, 0)?;
     let to = made.each_ref().map(|(_, at)| *at);
     Ok((made.map(|(tensor, _)| tensor), (at, tokens, k), to))

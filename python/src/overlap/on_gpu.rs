@@ -3,7 +3,7 @@
 
 use pyo3::prelude::*;
 use symrail::Team;
-use symrail_overlap::cuda::{GpuKernels, GpuPassed, GpuProducts, GpuRound, Number, Operands};
+use symrail_overlap::cuda::{DataType, GpuKernels, GpuPassed, GpuProducts, GpuRound, Operands, multiplies};
 use symrail_overlap::{Error, Layout, Reduced};
 
 use super::{Products, raised};
@@ -99,16 +99,8 @@ impl Products {
 }
 
 /// Numbers that a GPU multiplies, by torch's name.
-fn number(name: &str) -> PyResult<Number> {
-    Ok(match name {
-        "float32" => Number::F32,
-        "float16" => Number::F16,
-        "bfloat16" => Number::Bf16,
-        "float8_e4m3fn" => Number::E4m3,
-        "float8_e5m2" => Number::E5m2,
-        _ => {
-            let wanted = "float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";
-            return Err(raise(Kind::Unsupported, &format!("a product of {name}; wanted is {wanted}")));
-        }
-    })
+fn number(name: &str) -> PyResult<DataType> {
+    let known = name.parse().ok().filter(|&ty| multiplies(ty));
+    let wanted = "float32, float16, bfloat16, float8_e4m3fn or float8_e5m2";
+    known.ok_or_else(|| raise(Kind::Unsupported, &format!("a product of {name}; wanted is {wanted}")))
 }

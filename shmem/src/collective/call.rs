@@ -85,7 +85,7 @@ impl Call {
         [
             number(self.what) << WHAT
                 | self.reduction.map_or(0, number) << REDUCTION
-                | (self.ty as u64) << TYPE
+                | self.ty.number() << TYPE
                 | u64::from(self.root),
             self.bytes as u64,
             dest_stride << 32 | source_stride,
@@ -160,20 +160,21 @@ fn describe_on_heap(call: &AllocCall) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use symrail_core::VariantArray;
+    use symrail_core::DataType;
 
+    use super::super::element::NUMBERED;
     use super::*;
 
     #[test]
     fn calls_are_told_by_numbers() {
-        let of = |bytes, ty| Extent { bytes, ty };
-        let broadcast = Call { root: 3, ..Call::new("broadcast", of(24, ElementType::F32)) };
+        let of = |bytes, ty| Extent { bytes, ty: ElementType::Of(ty) };
+        let broadcast = Call { root: 3, ..Call::new("broadcast", of(24, DataType::Float32)) };
         assert_eq!(describe(broadcast.to_numbers()), "broadcast of 24 bytes from root 3 (float32)");
-        let sum = Call::new("sum reduction", of(1 << 37, ElementType::BF16));
+        let sum = Call::new("sum reduction", of(1 << 37, DataType::Bfloat16));
         assert_eq!(describe(sum.to_numbers()), "sum reduction of 137438953472 bytes (bfloat16)");
         assert_eq!(describe(Call::new("sync", 0).to_numbers()), "sync");
         let scattered =
-            Call { reduction: Some("max reduction"), ..Call::new("reduce_scatter", of(16, ElementType::I32)) };
+            Call { reduction: Some("max reduction"), ..Call::new("reduce_scatter", of(16, DataType::Int32)) };
         assert_eq!(scattered.words(), "reduce_scatter of 16 bytes by max reduction (int32)");
         let shape = Strided { dest_stride: 2, source_stride: 1, size: 8, count: 3 };
         let strided = Call::strided("alltoalls", shape, ElementType::Bits64);
@@ -183,8 +184,14 @@ mod tests {
         let (words, call) = Call::decode(&Call::on_heap(free).encode(), 0).unwrap();
         assert_eq!((words.as_str(), call), ("free of offset 0x40", Some(free)));
         assert!(Call::decode(&[0; CALL_LEN - 1], 0).is_err());
-        let calls = CALLS.iter().flat_map(|c| ElementType::VARIANTS.iter().map(|&ty| Call::new(c, of(8, ty))));
+        let calls = CALLS.iter().flat_map(|c| NUMBERED.map(|ty| Call::new(c, Extent { bytes: 8, ty })));
         let numbers: std::collections::BTreeSet<_> = calls.map(Call::to_numbers).collect();
-        assert_eq!(numbers.len(), CALLS.len() * ElementType::VARIANTS.len());
+        for &ty in DataType::ALL {
+            assert_eq!(ElementType::of_number(ElementType::Of(ty).number()), Some(ElementType::Of(ty)));
+        }
+        let numbered =
+            [ElementType::Of(DataType::Bool), ElementType::LongDouble, ElementType::Of(DataType::Complex128)];
+        assert_eq!(numbered.map(ElementType::number), [3, 16, 18]);
+        assert_eq!(numbers.len(), CALLS.len() * NUMBERED.len());
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
-use symrail_core::order;
+use symrail_core::{DataType, order};
 
 use super::element::ElementType;
 #[cfg(any(symrail_portable, not(target_arch = "x86_64")))]
@@ -66,15 +66,18 @@ pub trait Bits: Element {
 macro_rules! elements {
     ($($t:ty: $ty:ident;)*) => {$(
         impl Element for $t {
-            const TYPE: ElementType = ElementType::$ty;
+            const TYPE: ElementType = ElementType::Of(DataType::$ty);
         }
     )*};
 }
 elements! {
-    i8: I8; i16: I16; i32: I32; i64: I64; isize: I64;
-    u8: U8; u16: U16; u32: U32; u64: U64; usize: U64;
-    f16: F16; bf16: BF16; f32: F32; f64: F64;
-    Bool: Bool; Complex<f32>: C64; Complex<f64>: C128; LongDouble: LongDouble;
+    i8: Int8; i16: Int16; i32: Int32; i64: Int64; isize: Int64;
+    u8: Uint8; u16: Uint16; u32: Uint32; u64: Uint64; usize: Uint64;
+    f16: Float16; bf16: Bfloat16; f32: Float32; f64: Float64;
+    Bool: Bool; Complex<f32>: Complex64; Complex<f64>: Complex128;
+}
+impl Element for LongDouble {
+    const TYPE: ElementType = ElementType::LongDouble;
 }
 
 macro_rules! integers {

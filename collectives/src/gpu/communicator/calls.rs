@@ -13,7 +13,7 @@ use crate::plan::Collective;
 use crate::transfer::{Transfer, all_to_all_v};
 
 /// The type and reduction for calls that only move bytes.
-const MOVES: (DataType, Reduction) = (DataType::U8, Reduction::Of(ReduceOp::Sum));
+const MOVES: (DataType, Reduction) = (DataType::Uint8, Reduction::Of(ReduceOp::Sum));
 
 impl GpuCommunicator {
     /// Reduces all PEs' inputs into the output of every PE, which may be the input.

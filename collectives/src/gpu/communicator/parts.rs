@@ -42,7 +42,7 @@ impl GpuCommunicator {
     pub fn is_prepared_in_parts(&self, part: u64) -> bool {
         match &self.straight {
             Some(straight) if self.selection.is_straight() => {
-                straight.has(self.way_in_parts(part)) && self.kernels.contains_key(&DataType::U8)
+                straight.has(self.way_in_parts(part)) && self.kernels.contains_key(&DataType::Uint8)
             }
             _ => !self.selection.is_straight() && self.is_exchange_prepared(),
         }
@@ -98,8 +98,8 @@ impl GpuCommunicator {
             chunk: None,
         };
         self.in_order(stream, |all, captured| {
-            all.prepare(&choice, part, DataType::U8, captured)?;
-            let (Some(straight), Some(kernels)) = (&all.straight, all.kernels.get(&DataType::U8)) else {
+            all.prepare(&choice, part, DataType::Uint8, captured)?;
+            let (Some(straight), Some(kernels)) = (&all.straight, all.kernels.get(&DataType::Uint8)) else {
                 return Err(choice.unknown());
             };
             // SAFETY: the caller's promise.

@@ -37,7 +37,7 @@ impl<C: Backend> Bench<'_, C> {
         rt.barrier_all()?;
         let mut all = Communicator::new(rt)?;
         let (input, output) = (Buffer::of(&source)?, Buffer::of(&dest)?);
-        let (ty, op) = (DataType::F32, ReduceOp::Sum);
+        let (ty, op) = (DataType::Float32, ReduceOp::Sum);
         let mut call = || match what {
             Collective::AllReduce => all.all_reduce(input, output, ty, op),
             Collective::AllGather => all.all_gather(input, output),

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
-use symrail_ep::{Element, HighThroughput, Layout, LowLatency, Rows, TopK, WaitLimit};
+use symrail_ep::{DataType, HighThroughput, Layout, LowLatency, Rows, TopK, WaitLimit};
 
 use super::Bench;
 use crate::perf::backend::Backend;
@@ -97,8 +97,8 @@ impl<C: Backend> Bench<'_, C> {
         let layout = input.layout(n_pes)?;
         let tokens = Tokens { rows: input.rows()?, scales: None, topk: Some((input.topk()?, &input.weights)) };
         let (first, handle) = buffers.dispatch(&tokens, &layout)?;
-        let parts =
-            Parts { rows: Rows::new(&first.rows, token)?, element: Element::Bf16, weights: None, biases: [None, None] };
+        let rows = Rows::new(&first.rows, token)?;
+        let parts = Parts { rows, element: DataType::Bfloat16, weights: None, biases: [None, None] };
         let combined = buffers.combine(&parts, &handle)?;
         self.ones(&first.rows, token, |_| 1.0)?;
         self.ones(&combined.rows, token, |row| ranks_of(&layout, row))?;
@@ -127,7 +127,7 @@ impl<C: Backend> Bench<'_, C> {
         let mut round = |last: bool| {
             let sent = buffers.send_dispatch(input.rows()?, None, input.topk()?)?;
             let found = buffers.receive_dispatch(&sent)?;
-            let sent = buffers.send_combine(Rows::new(&found.rows, token)?, Element::Bf16, &found.ranges)?;
+            let sent = buffers.send_combine(Rows::new(&found.rows, token)?, DataType::Bfloat16, &found.ranges)?;
             let sums = buffers.receive_combine(&sent, input.topk()?, &input.weights)?;
             Ok::<_, Error>(if last { sums } else { Vec::new() })
         };

@@ -13,7 +13,7 @@ use symrail_ep::cuda::{
     DeviceTokensReceived, LowLatencyTokens,
 };
 use symrail_ep::plan::hosts::Hosts;
-use symrail_ep::{Element, Layout, WaitLimit};
+use symrail_ep::{DataType, Layout, WaitLimit};
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{DeviceBuffer, Gpu, Stream};
 
@@ -132,7 +132,8 @@ impl<C: Backend> Bench<'_, C> {
         let (topk, sources) = ((indices.at().get(), weights.at().get()), sources.at().get());
         let to = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
         let (rows, out, biases) = (made.at().get(), own.out.at().get(), [0, 0]);
-        let parts = DeviceParts { rows, bytes: token, element: Element::Bf16, weights: None, biases, out, slots: None };
+        let parts =
+            DeviceParts { rows, bytes: token, element: DataType::Bfloat16, weights: None, biases, out, slots: None };
         // SAFETY: as above, with space for all rows that may arrive.
         unsafe {
             buffers.receive(&stream, &routes, &tokens, &to)?;

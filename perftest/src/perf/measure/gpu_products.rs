@@ -9,7 +9,7 @@ use std::sync::Arc;
 use half::bf16;
 use symrail::{Group, Team, TeamHeap};
 use symrail_kernels::cuda::{DeviceBuffer, Gpu, Stream};
-use symrail_overlap::cuda::{GpuAllGatherMatmul, GpuKernels, GpuMatmulReduce, GpuShape, Number, Operands};
+use symrail_overlap::cuda::{DataType, GpuAllGatherMatmul, GpuKernels, GpuMatmulReduce, GpuShape, Operands};
 use symrail_overlap::{Layout, Reduced, Schedule, Shards};
 
 use super::Bench;
@@ -41,7 +41,7 @@ impl Layer {
         (shards, schedule): (&Shards, Schedule),
         [inputs, outputs]: [usize; 2],
     ) -> Result<Layer> {
-        let (shards, numbers, layout) = (shards.clone(), [Number::Bf16; 3], Layout::ByOutputs);
+        let (shards, numbers, layout) = (shards.clone(), [DataType::Bfloat16; 3], Layout::ByOutputs);
         let shape = GpuShape { shards, inputs, outputs, numbers, layout, schedule, chosen_for: None };
         let reduce = |reduced| GpuMatmulReduce::new(kernels, heap, team, &shape, reduced).map(Layer::Reduce);
         Ok(match what {

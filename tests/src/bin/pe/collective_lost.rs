@@ -38,7 +38,7 @@ fn calls(rt: &Runtime) {
         if me == LOST && round == DIES_IN {
             kill(Pid::this(), Signal::SIGKILL).unwrap();
         }
-        match all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum) {
+        match all.all_reduce(buffer, buffer, DataType::Uint32, ReduceOp::Sum) {
             Ok(()) => {
                 assert!(data.to_vec().unwrap().iter().all(|&sum| sum == PES * round + 3), "PE {me}, call {round}");
             }
@@ -48,7 +48,7 @@ fn calls(rt: &Runtime) {
                     || matches!(error, Error::Round(Aborted { .. }));
                 assert!(named || error.to_string().contains(&format!("PE {LOST}")), "PE {me}: {error}");
                 println!("PE {me} is told: {error}");
-                let again = all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum).unwrap_err().to_string();
+                let again = all.all_reduce(buffer, buffer, DataType::Uint32, ReduceOp::Sum).unwrap_err().to_string();
                 assert!(again.contains("cannot be used any more"), "{again}");
                 return;
             }

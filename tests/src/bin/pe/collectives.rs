@@ -84,7 +84,7 @@ impl<'rt> World<'rt> {
 
     fn sizes(&mut self) -> Result<()> {
         for collective in &ALL {
-            for (ty, count) in SIZES.into_iter().chain([(DataType::F64, LARGEST / 8)]) {
+            for (ty, count) in SIZES.into_iter().chain([(DataType::Float64, LARGEST / 8)]) {
                 self.call(collective, ty, ReduceOp::Sum, count, false)?;
                 self.call(collective, ty, ReduceOp::Sum, count, true)?;
             }
@@ -191,7 +191,7 @@ impl<'rt> World<'rt> {
         self.dest.write_slice(0, &(me * 2.0).to_ne_bytes())?;
         self.sync()?;
         let buffer = Buffer::of(&self.dest).unwrap().part(0, 8).unwrap();
-        self.all.all_reduce(buffer, buffer, DataType::F64, Reduction::Average).unwrap();
+        self.all.all_reduce(buffer, buffer, DataType::Float64, Reduction::Average).unwrap();
         let mut found = [0; 8];
         self.dest.read_slice(0, &mut found)?;
         assert_eq!(f64::from_ne_bytes(found), n - 1.0);
@@ -233,7 +233,7 @@ fn two_at_once(rt: &Runtime) -> Result<()> {
         let value = |pe: u32| pe * 7 + which * 1000 + round;
         data.fill(value(me)).unwrap();
         let buffer = Buffer::of(data).unwrap();
-        all.all_reduce(buffer, buffer, DataType::U32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
+        all.all_reduce(buffer, buffer, DataType::Uint32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
         let sum: u32 = (0..n).map(value).sum();
         assert!(
             data.to_vec().unwrap().iter().all(|&found| found == sum),
@@ -267,7 +267,7 @@ fn default_plans(rt: &Runtime) -> Result<()> {
     let (from, to) = (rt.alloc_slice::<u32>(250)?, rt.alloc_slice::<u32>(250)?);
     from.fill(rt.my_pe() + 1)?;
     let buffers = (Buffer::of(&from).unwrap(), Buffer::of(&to).unwrap());
-    all.all_reduce(buffers.0, buffers.1, DataType::U32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
+    all.all_reduce(buffers.0, buffers.1, DataType::Uint32, ReduceOp::Sum).unwrap_or_else(|error| panic!("{error}"));
     let expected: u32 = (1..=rt.n_pes()).sum();
     assert!(to.to_vec()?.iter().all(|&sum| sum == expected));
     all.selection().explain(&Collective::AllReduce, 1000, false, 0).iter().for_each(|line| println!("{line}"));
@@ -284,7 +284,7 @@ fn default_plans_with_roots(rt: &Runtime) -> Result<()> {
     for root in 0..rt.n_pes() {
         all.broadcast(input, output, root).unwrap_or_else(|error| panic!("{error}"));
         assert!(to.to_vec()?.iter().all(|&value| value == root + 1), "from PE {root}");
-        all.reduce(input, output, DataType::U32, ReduceOp::Sum, root).unwrap_or_else(|error| panic!("{error}"));
+        all.reduce(input, output, DataType::Uint32, ReduceOp::Sum, root).unwrap_or_else(|error| panic!("{error}"));
         let expected = if root == rt.my_pe() { (1..=rt.n_pes()).sum() } else { root + 1 };
         assert!(to.to_vec()?.iter().all(|&value| value == expected), "to PE {root}");
         for collective in [Collective::Broadcast, Collective::Reduce] {
@@ -305,7 +305,7 @@ fn flags_come_round(rt: &Runtime) -> Result<()> {
     let mut prepared = Prepared::new(rt, &plan, 4096).unwrap();
     let data = rt.alloc_slice::<u32>(1000)?;
     let buffer = Buffer::of(&data).unwrap();
-    let (data_type, op, accumulate) = (DataType::U32, ReduceOp::Sum, Default::default());
+    let (data_type, op, accumulate) = (DataType::Uint32, ReduceOp::Sum, Default::default());
     let call = Call { input: buffer, output: buffer, part: buffer.len(), data_type, op, accumulate };
     let mut run = |epoch: Option<u64>, value: u32| -> Result<()> {
         if let Some(epoch) = epoch {
@@ -330,7 +330,7 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
     let mut prepared = Prepared::new(rt, &plan, 64).unwrap();
     let data = rt.alloc_slice::<u32>(16)?;
     let buffer = Buffer::of(&data).unwrap();
-    let (data_type, op, accumulate) = (DataType::U32, ReduceOp::Sum, Default::default());
+    let (data_type, op, accumulate) = (DataType::Uint32, ReduceOp::Sum, Default::default());
     let call = Call { input: buffer, output: buffer, part: 64, data_type, op, accumulate };
     prepared.run(&call).unwrap();
     if rt.my_pe() != 1 {
@@ -405,7 +405,7 @@ fn calls(rt: &Runtime, last: u32) -> ExitCode {
     let mut prepared = Prepared::new(rt, &plan, 64).unwrap();
     let data = rt.alloc_slice::<u32>(16).unwrap();
     let buffer = Buffer::of(&data).unwrap();
-    let (data_type, op, accumulate) = (DataType::U32, ReduceOp::Sum, Default::default());
+    let (data_type, op, accumulate) = (DataType::Uint32, ReduceOp::Sum, Default::default());
     let call = Call { input: buffer, output: buffer, part: 64, data_type, op, accumulate };
     let made = AtomicU32::new(0);
     std::thread::scope(|scope| {

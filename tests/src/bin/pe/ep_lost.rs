@@ -14,7 +14,7 @@ use symrail::{Cmp, Runtime, SignalOp, rounds};
 use symrail_ep::high_throughput::Tokens;
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
-use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, Result, Rows, TopK, WaitLimit};
+use symrail_ep::{DataType, Error, HighThroughput, Layout, LowLatency, Result, Rows, TopK, WaitLimit};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -93,7 +93,7 @@ fn rounds(rt: &Runtime, death: &str) -> Result<()> {
         }
         let made = Rows::new(&made, 4 * HIDDEN)?;
         let begun = Instant::now();
-        let sent = buffers.send_combine(made, Element::F32, &found.ranges)?;
+        let sent = buffers.send_combine(made, DataType::Float32, &found.ranges)?;
         let weights = vec![0.5; slots.len()];
         let sums = insisting(&mut buffers, begun, |buffers| buffers.receive_combine(&sent, topk, &weights))?;
         let takes_part = |expert: &&i64| !buffers.masked()[(**expert / SHARE) as usize];

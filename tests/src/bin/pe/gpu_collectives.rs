@@ -18,9 +18,10 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Kernel, Module, Program, Shape, Stream};
 use symrail::rounds::Error::{Aborted, Late};
 use symrail::{Result, Runtime, SymSlice};
+use symrail_collectives::DataType::{self, *};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
 use symrail_collectives::plan::Collective;
-use symrail_collectives::{DataType, Error, ReduceOp, Reduction, Transfer};
+use symrail_collectives::{Error, ReduceOp, Reduction, TYPES_ON_GPUS, Transfer};
 use symrail_tests::collectives::{ALL, Data, OPS, SIZES, difference, places};
 use symrail_tests::pe;
 
@@ -56,9 +57,9 @@ pub fn main() -> std::process::ExitCode {
             "sizes" | "large" | "several" | "graphs" => world.parts(&[what.as_str()], 0..0)?,
             "types" => {
                 let first = pe::arg(1, 0);
-                world.parts(&[], first..first + pe::arg(2, DataType::ON_GPUS.len() - first))?;
+                world.parts(&[], first..first + pe::arg(2, TYPES_ON_GPUS.len() - first))?;
             }
-            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..DataType::ON_GPUS.len())?,
+            _ => world.parts(&["sizes", "large", "several", "graphs"], 0..TYPES_ON_GPUS.len())?,
         }
         device.close()
     })
@@ -134,7 +135,7 @@ impl<'d> World<'d> {
             }
             self.say(&format!("{name}: ok"));
         }
-        for &ty in &DataType::ON_GPUS[types] {
+        for &ty in &TYPES_ON_GPUS[types] {
             for op in OPS {
                 for count in [1, 33, 4096 / ty.size(), 50_001] {
                     self.call(&mut all, &Collective::AllReduce, ty, op, count, self.round.is_multiple_of(2))?;
@@ -151,7 +152,7 @@ impl<'d> World<'d> {
     /// The largest parts, which take long to prepare and compare.
     fn large(&mut self, all: &mut GpuCommunicator) -> Result<()> {
         for (collective, in_place) in [(Collective::AllReduce, true), (Collective::AllGather, false)] {
-            self.call(all, &collective, DataType::F32, ReduceOp::Sum, LARGEST / 4, in_place)?;
+            self.call(all, &collective, Float32, ReduceOp::Sum, LARGEST / 4, in_place)?;
             self.say(&format!("{collective:?} of {LARGEST} bytes: ok"));
         }
         Ok(())
@@ -160,7 +161,7 @@ impl<'d> World<'d> {
     /// All collectives with all sizes but the largest; averages.
     fn sizes(&mut self, all: &mut GpuCommunicator) -> Result<()> {
         for collective in &ALL {
-            let larger = [(DataType::F32, (1 << 20) / 4), (DataType::F64, 100_003)];
+            let larger = [(Float32, (1 << 20) / 4), (Float64, 100_003)];
             for (ty, count) in SIZES.into_iter().chain(larger) {
                 for in_place in [false, true] {
                     self.call(all, collective, ty, ReduceOp::Sum, count, in_place)?;
@@ -177,7 +178,7 @@ impl<'d> World<'d> {
     fn few(mut self) -> Result<()> {
         let mut all = self.communicator();
         for collective in &ALL {
-            for (ty, count) in [(DataType::U8, 3), (DataType::BF16, 1001), (DataType::F32, 40_000)] {
+            for (ty, count) in [(Uint8, 3), (Bfloat16, 1001), (Float32, 40_000)] {
                 for in_place in [false, true] {
                     self.call(&mut all, collective, ty, ReduceOp::Sum, count, in_place)?;
                 }
@@ -253,7 +254,7 @@ impl<'d> World<'d> {
         self.write(memory, &(me * 2.0).to_ne_bytes());
         good(self.rt.barrier_all());
         // SAFETY: memory of this test, which waits for the stream.
-        good(unsafe { all.all_reduce(&self.stream, (memory, memory), DataType::F64, Reduction::Average) });
+        good(unsafe { all.all_reduce(&self.stream, (memory, memory), Float64, Reduction::Average) });
         good(self.stream.wait(TIME_LIMIT));
         assert_eq!(self.read(memory), (n - 1.0).to_ne_bytes());
     }
@@ -273,7 +274,7 @@ impl<'d> World<'d> {
         let count = input.len / 4;
         // SAFETY: memory of this test, which waits for the stream; the kernel's arguments.
         unsafe {
-            all.all_reduce(stream, (input, output), DataType::U32, ReduceOp::Sum)?;
+            all.all_reduce(stream, (input, output), Uint32, ReduceOp::Sum)?;
             let shape = Shape { blocks: count.div_ceil(256) as u32, threads: 256 };
             Ok(stream.launch(&self.step, shape, &[input.at, output.at, count, self.rt.my_pe().into()])?)
         }
@@ -388,7 +389,7 @@ impl<'d> World<'d> {
         let (input, output) = (self.at(&self.source, 0, 64), self.at(&self.dest, 0, 64));
         let call = |all: &mut GpuCommunicator| {
             // SAFETY: memory of this test, which waits for the stream.
-            good(unsafe { all.all_reduce(&self.stream, (input, output), DataType::F32, ReduceOp::Sum) });
+            good(unsafe { all.all_reduce(&self.stream, (input, output), Float32, ReduceOp::Sum) });
             good(self.stream.wait(TIME_LIMIT));
             all.check()
         };
@@ -424,7 +425,7 @@ impl<'d> World<'d> {
                 good(unsafe {
                     match transfers {
                         true => all.exchange(&self.stream, &around),
-                        false => all.all_reduce(&self.stream, (input, output), DataType::F32, ReduceOp::Sum),
+                        false => all.all_reduce(&self.stream, (input, output), Float32, ReduceOp::Sum),
                     }
                 });
                 good(self.stream.wait(TIME_LIMIT));
@@ -494,8 +495,8 @@ impl<'d> World<'d> {
                     unsafe {
                         match which {
                             2 => all.all_gather(&self.stream, own(input), output),
-                            3 => all.reduce_scatter(&self.stream, (input, own(output)), DataType::F32, ReduceOp::Sum),
-                            _ => all.all_reduce(&self.stream, (input, output), DataType::F32, ReduceOp::Sum),
+                            3 => all.reduce_scatter(&self.stream, (input, own(output)), Float32, ReduceOp::Sum),
+                            _ => all.all_reduce(&self.stream, (input, output), Float32, ReduceOp::Sum),
                         }
                     }
                 };

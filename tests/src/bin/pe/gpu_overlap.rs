@@ -16,7 +16,7 @@ use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, Gpu, Stream};
 use symrail::{Runtime, Team, TeamHeap, rounds};
 use symrail_core::fp8::{e4m3_to_f32, e5m2_to_f32, f32_to_e4m3, f32_to_e5m2};
-use symrail_overlap::cuda::{GpuAllGatherMatmul, GpuKernels, GpuMatmulReduce, GpuShape, Number, Operands};
+use symrail_overlap::cuda::{DataType, GpuAllGatherMatmul, GpuKernels, GpuMatmulReduce, GpuShape, Operands};
 use symrail_overlap::{Error, Layout, Reduced, Schedule, Shards};
 use symrail_tests::pe;
 
@@ -91,23 +91,23 @@ struct Case {
     whole: bool,
 }
 
-fn code(number: Number, value: f32) -> Vec<u8> {
+fn code(number: DataType, value: f32) -> Vec<u8> {
     match number {
-        Number::F32 => value.to_ne_bytes().to_vec(),
-        Number::F16 => f16::from_f32(value).to_ne_bytes().to_vec(),
-        Number::Bf16 => bf16::from_f32(value).to_ne_bytes().to_vec(),
-        Number::E4m3 => vec![f32_to_e4m3(value)],
-        Number::E5m2 => vec![f32_to_e5m2(value)],
+        DataType::Float32 => value.to_ne_bytes().to_vec(),
+        DataType::Float16 => f16::from_f32(value).to_ne_bytes().to_vec(),
+        DataType::Bfloat16 => bf16::from_f32(value).to_ne_bytes().to_vec(),
+        DataType::Float8E4m3 => vec![f32_to_e4m3(value)],
+        _ => vec![f32_to_e5m2(value)],
     }
 }
 
-fn value(number: Number, code: &[u8]) -> f32 {
+fn value(number: DataType, code: &[u8]) -> f32 {
     match number {
-        Number::F32 => f32::from_ne_bytes(code.try_into().unwrap()),
-        Number::F16 => f16::from_ne_bytes(code.try_into().unwrap()).to_f32(),
-        Number::Bf16 => bf16::from_ne_bytes(code.try_into().unwrap()).to_f32(),
-        Number::E4m3 => e4m3_to_f32(code[0]),
-        Number::E5m2 => e5m2_to_f32(code[0]),
+        DataType::Float32 => f32::from_ne_bytes(code.try_into().unwrap()),
+        DataType::Float16 => f16::from_ne_bytes(code.try_into().unwrap()).to_f32(),
+        DataType::Bfloat16 => bf16::from_ne_bytes(code.try_into().unwrap()).to_f32(),
+        DataType::Float8E4m3 => e4m3_to_f32(code[0]),
+        _ => e5m2_to_f32(code[0]),
     }
 }
 
@@ -118,11 +118,11 @@ struct Matrix {
 }
 
 impl Matrix {
-    fn new(rng: &mut StdRng, count: usize, number: Number, whole: bool) -> Matrix {
+    fn new(rng: &mut StdRng, count: usize, number: DataType, whole: bool) -> Matrix {
         let draw =
             |rng: &mut StdRng| if whole { rng.random_range(-2i32..3) as f32 } else { rng.random_range(-1.0..1.0) };
         let codes: Vec<u8> = (0..count).flat_map(|_| code(number, draw(rng))).collect();
-        let values = codes.chunks_exact(number.bytes()).map(|code| value(number, code)).collect();
+        let values = codes.chunks_exact(number.size()).map(|code| value(number, code)).collect();
         Matrix { values, codes }
     }
 }
@@ -181,7 +181,7 @@ impl<'d> World<'d> {
         let GpuShape { shards, inputs, outputs, numbers, .. } = &case.shape;
         let ([of_rows, of_weight, of_product], whole) = (*numbers, case.whole);
         let bias = Matrix::new(rng, *outputs, of_product, whole);
-        let scales = if of_rows.is_short() { [2.0f32, 0.5] } else { [1.0, 1.0] };
+        let scales = if of_rows.size() == 1 { [2.0f32, 0.5] } else { [1.0, 1.0] };
         // For each rank: in an all-gather all have the same rows, in a reduction not.
         let mut ranks = Vec::new();
         let same = Matrix::new(rng, shards.rows() * inputs, of_rows, whole);
@@ -213,7 +213,7 @@ impl<'d> World<'d> {
             wanted.iter_mut().enumerate().for_each(|(i, sum)| *sum += f64::from(bias.values[i % outputs]));
         }
         let own = shards.of(self.me());
-        let pitch = inputs * of_rows.bytes();
+        let pitch = inputs * of_rows.size();
         let (rows, weight) = &ranks[self.me()];
         let rows = match case.reduced {
             None => &same.codes[own.start * pitch..own.end * pitch],
@@ -223,7 +223,7 @@ impl<'d> World<'d> {
             rows: self.buffer(rows),
             weight: self.buffer(&weight.codes),
             bias: self.buffer(&bias.codes),
-            output: self.buffer(&vec![0xA5; wanted.len() * of_product.bytes()]),
+            output: self.buffer(&vec![0xA5; wanted.len() * of_product.size()]),
             scales: self.buffer(&scales.iter().flat_map(|scale| scale.to_ne_bytes()).collect::<Vec<_>>()),
         };
         (passed, wanted)
@@ -273,7 +273,7 @@ impl<'d> World<'d> {
 
     fn assert_right(case: &Case, codes: &[u8], wanted: &[f64], what: &str) {
         let number = case.shape.numbers[2];
-        for (i, (code, wanted)) in codes.chunks_exact(number.bytes()).zip(wanted).enumerate() {
+        for (i, (code, wanted)) in codes.chunks_exact(number.size()).zip(wanted).enumerate() {
             let found = f64::from(value(number, code));
             assert!(found == *wanted, "{what}, number {i}: {found}, not {wanted}: {:?}", case.shape);
         }
@@ -283,9 +283,9 @@ impl<'d> World<'d> {
     fn cases(&self) -> Vec<Case> {
         let ranks = self.rt.n_pes() as usize;
         let ragged: Vec<usize> = (0..ranks).map(|rank| (rank * 13 + 5) % 29 * usize::from(rank != 1)).collect();
-        let (f32s, f16s, bf16s) = ([Number::F32; 3], [Number::F16; 3], [Number::Bf16; 3]);
-        let e4m3 = [Number::E4m3, Number::E4m3, Number::Bf16];
-        let e5m2 = [Number::E5m2, Number::E4m3, Number::F16];
+        let (f32s, f16s, bf16s) = ([DataType::Float32; 3], [DataType::Float16; 3], [DataType::Bfloat16; 3]);
+        let e4m3 = [DataType::Float8E4m3, DataType::Float8E4m3, DataType::Bfloat16];
+        let e5m2 = [DataType::Float8E5m2, DataType::Float8E4m3, DataType::Float16];
         let mut cases = Vec::new();
         for (shards, inputs, outputs, numbers, layout) in [
             (Shards::split(67, ranks), 33, 17, f32s, Layout::ByOutputs),
@@ -298,7 +298,7 @@ impl<'d> World<'d> {
             for schedule in [Schedule::Unfused, Schedule::Direct { rows: 9 }, Schedule::Ring { rows: 16 }] {
                 let shards = shards.clone();
                 let shape = GpuShape { shards, inputs, outputs, numbers, layout, schedule, chosen_for: None };
-                if numbers[0].is_short() && self.device.gpu().compute_capability() < (8, 9) {
+                if numbers[0].size() == 1 && self.device.gpu().compute_capability() < (8, 9) {
                     continue;
                 }
                 for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
@@ -331,7 +331,7 @@ impl<'d> World<'d> {
     /// All schedules give the bits of the unfused form, if cuBLASLt chooses the same kernel for it.
     fn bits(&self) {
         let ranks = self.rt.n_pes() as usize;
-        for numbers in [[Number::F32; 3], [Number::F16; 3], [Number::Bf16; 3]] {
+        for numbers in [[DataType::Float32; 3], [DataType::Float16; 3], [DataType::Bfloat16; 3]] {
             for reduced in [None, Some(Reduced::ToShards), Some(Reduced::Everywhere)] {
                 let mut unfused: Option<Vec<u8>> = None;
                 for schedule in [Schedule::Unfused, Schedule::Direct { rows: 128 }, Schedule::Ring { rows: 128 }] {
@@ -368,7 +368,7 @@ impl<'d> World<'d> {
         let mut codes = |count: usize, number| self.buffer(&Matrix::new(rng, count, number, case.whole).codes);
         let (rows, weight) = (codes(own.len() * inputs, numbers[0]), codes(inputs * outputs, numbers[1]));
         let bias = codes(*outputs, numbers[2]);
-        let bytes = self.output_rows(case).len() * outputs * numbers[2].bytes();
+        let bytes = self.output_rows(case).len() * outputs * numbers[2].size();
         let (output, scales) = (self.buffer(&vec![0; bytes]), self.buffer(&[0; 8]));
         Passed { rows, weight, bias, output, scales }
     }
@@ -387,7 +387,7 @@ impl<'d> World<'d> {
                     shards: Shards::split(150, ranks),
                     inputs: 32,
                     outputs: 24,
-                    numbers: [Number::Bf16; 3],
+                    numbers: [DataType::Bfloat16; 3],
                     layout: Layout::ByOutputs,
                     schedule,
                     chosen_for: None,
@@ -430,7 +430,7 @@ impl<'d> World<'d> {
             shards: Shards::split(64, ranks),
             inputs: 16,
             outputs: 16,
-            numbers: [Number::F32; 3],
+            numbers: [DataType::Float32; 3],
             layout: Layout::ByOutputs,
             schedule: Schedule::Direct { rows: 8 },
             chosen_for: None,
@@ -488,7 +488,7 @@ impl<'d> World<'d> {
                 };
                 let mut line = format!("{rows} x {inputs} x {outputs}, {reduced:?}:");
                 for schedule in [chosen, Schedule::Unfused] {
-                    let (shards, numbers, layout) = (shards.clone(), [Number::Bf16; 3], Layout::ByOutputs);
+                    let (shards, numbers, layout) = (shards.clone(), [DataType::Bfloat16; 3], Layout::ByOutputs);
                     let shape = GpuShape { shards, inputs, outputs, numbers, layout, schedule, chosen_for: None };
                     let case = Case { shape, reduced, bias: false, delay: 0, whole: false };
                     let mut plan = match self.plan(&case) {

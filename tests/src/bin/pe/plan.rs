@@ -27,7 +27,7 @@ fn run(rt: &Runtime, plan: &Plan, sizes: &[usize]) -> Result<()> {
     let dest = rt.alloc_slice::<u8>(outputs * largest + 1)?;
     for &part in sizes {
         for round in 0..4 {
-            let ty = [DataType::F32, DataType::BF16, DataType::I8, DataType::U64][round % 4];
+            let ty = [DataType::Float32, DataType::Bfloat16, DataType::Int8, DataType::Uint64][round % 4];
             let part = part.next_multiple_of(ty.size());
             if part > largest {
                 continue;

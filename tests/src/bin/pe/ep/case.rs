@@ -4,7 +4,7 @@
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
-use symrail_ep::{Element, Rows, TopK};
+use symrail_ep::{DataType, Rows, TopK};
 
 use super::named::Named;
 
@@ -45,7 +45,7 @@ pub struct Case {
     pub share: usize,
     pub k: usize,
     pub hidden: usize,
-    pub element: Element,
+    pub element: DataType,
     pub scale_bytes: usize,
     /// The inputs of all ranks.
     pub inputs: Vec<Input>,
@@ -61,7 +61,7 @@ impl Case {
         let share = *[1, 2, 4, 8, 2048 / ranks].get(rng.random_range(0..9)).unwrap_or(&4);
         let k = rng.random_range(1..17);
         let hidden: usize = *[1, 24, 128, 200, 1000, 8192].get(rng.random_range(0..6)).unwrap_or(&64);
-        let element = if rng.random() { Element::F32 } else { Element::Bf16 };
+        let element = if rng.random() { DataType::Float32 } else { DataType::Bfloat16 };
         let scaled = rng.random();
         let most = *[1, 7, 40].get(rng.random_range(0..3)).unwrap_or(&40);
         // Cases with large rows have few tokens.
@@ -101,7 +101,7 @@ impl Case {
     }
 
     pub fn row(&self) -> usize {
-        self.hidden * self.element.bytes()
+        self.hidden * self.element.size()
     }
 
     pub fn topk<'a>(&self, input: &'a Input) -> TopK<'a> {
@@ -121,15 +121,15 @@ impl Case {
 
     pub fn values(&self, row: &[u8]) -> Vec<f32> {
         match self.element {
-            Element::F32 => row.chunks(4).map(|v| f32::from_ne_bytes(v.try_into().unwrap())).collect(),
-            Element::Bf16 => row.chunks(2).map(|v| half::bf16::from_ne_bytes(v.try_into().unwrap()).to_f32()).collect(),
+            DataType::Float32 => row.chunks(4).map(|v| f32::from_ne_bytes(v.try_into().unwrap())).collect(),
+            _ => row.chunks(2).map(|v| half::bf16::from_ne_bytes(v.try_into().unwrap()).to_f32()).collect(),
         }
     }
 
     pub fn rounded(&self, values: &[f32]) -> Vec<u8> {
         match self.element {
-            Element::F32 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
-            Element::Bf16 => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_ne_bytes()).collect(),
+            DataType::Float32 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
+            _ => values.iter().flat_map(|&v| half::bf16::from_f32(v).to_ne_bytes()).collect(),
         }
     }
 }
@@ -138,11 +138,11 @@ fn bytes_of_scales(hidden: usize, scaled: bool) -> usize {
     if scaled { 4 * hidden.div_ceil(128) } else { 0 }
 }
 
-fn numbers(rng: &mut StdRng, many: usize, element: Element) -> Vec<u8> {
+fn numbers(rng: &mut StdRng, many: usize, element: DataType) -> Vec<u8> {
     let values = (0..many).map(|_| rng.random_range(-9f32..9.0));
     match element {
-        Element::F32 => values.flat_map(f32::to_ne_bytes).collect(),
-        Element::Bf16 => values.flat_map(|value| half::bf16::from_f32(value).to_ne_bytes()).collect(),
+        DataType::Float32 => values.flat_map(f32::to_ne_bytes).collect(),
+        _ => values.flat_map(|value| half::bf16::from_f32(value).to_ne_bytes()).collect(),
     }
 }
 
@@ -150,7 +150,7 @@ fn numbers(rng: &mut StdRng, many: usize, element: Element) -> Vec<u8> {
 fn inputs(
     rng: &mut StdRng,
     (ranks, experts, k): (usize, usize, usize),
-    (hidden, element, scaled): (usize, Element, bool),
+    (hidden, element, scaled): (usize, DataType, bool),
     tokens: impl Fn(&mut StdRng, usize) -> usize,
     choice: Choice,
 ) -> Vec<Input> {

@@ -4,7 +4,7 @@ use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
-use symrail_ep::{Element, HighThroughput, Layout, LowLatency, TopK, WaitLimit};
+use symrail_ep::{DataType, HighThroughput, Layout, LowLatency, TopK, WaitLimit};
 use symrail_kernels::cpu::{Cmp, DeviceError, Grid, SignalOp, Thread};
 use symrail_tests::device;
 use symrail_transport::endpoint::LaneCounters;
@@ -33,7 +33,8 @@ pub fn cross(rt: &Runtime) -> symrail_ep::Result<()> {
     let dispatched = sent(&before);
     rt.barrier_all()?;
     let before = rt.counters();
-    let parts = Parts { rows: rows(&received.rows, bytes), element: Element::F32, weights: None, biases: [None, None] };
+    let parts =
+        Parts { rows: rows(&received.rows, bytes), element: DataType::Float32, weights: None, biases: [None, None] };
     buffers.combine(&parts, &handle)?;
     rt.quiet()?;
     println!("crossings {dispatched:.3} back {:.3}", sent(&before));
@@ -76,7 +77,7 @@ pub fn count(rt: &Runtime) -> symrail_ep::Result<()> {
         for _ in 0..ROUNDS {
             let sent = buffers.send_dispatch(rows(&data, bytes), None, topk)?;
             let found = buffers.receive_dispatch(&sent)?;
-            let sent = buffers.send_combine(rows(&found.rows, bytes), Element::F32, &found.ranges)?;
+            let sent = buffers.send_combine(rows(&found.rows, bytes), DataType::Float32, &found.ranges)?;
             buffers.receive_combine(&sent, topk, &vec![1.0; slots.len()])?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use symrail::Runtime;
 use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
-use symrail_ep::{Element, Error, HighThroughput, Layout, LowLatency, TopK, WaitLimit};
+use symrail_ep::{DataType, Error, HighThroughput, Layout, LowLatency, TopK, WaitLimit};
 
 use super::case::rows;
 
@@ -56,12 +56,15 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     assert!(matches!(&differs, Err(Error::Runtime(ParametersDiffer { what: "bytes of a row", .. }))), "{differs:?}");
     // The ranks make different calls.
     let made = vec![1; 64 * handle.rows()];
-    let parts = Parts { rows: rows(&made, 64), element: Element::Bf16, weights: None, biases: [None, None] };
+    let parts = Parts { rows: rows(&made, 64), element: DataType::Bfloat16, weights: None, biases: [None, None] };
     let differs = if me == 0 { buffers.combine(&parts, &handle).err() } else { buffers.dispatch(&good, &layout).err() };
     assert!(matches!(differs, Some(Error::Runtime(ParametersDiffer { .. }))), "{differs:?}");
     if me == 0 {
         let wrong = Parts { rows: rows(&made[64..], 64), ..parts };
         assert!(matches!(buffers.combine(&wrong, &handle), Err(Error::Argument { .. })));
+        let wrong = Parts { element: DataType::Float16, ..parts };
+        let refused = buffers.combine(&wrong, &handle).unwrap_err().to_string();
+        assert!(refused.contains("float16") && refused.contains("float32 or bfloat16"), "{refused}");
         let wrong = Parts { biases: [Some(rows(&data[..64], 64)), None], ..parts };
         assert!(matches!(buffers.combine(&wrong, &handle), Err(Error::Argument { .. })));
     }
@@ -105,10 +108,12 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     assert!(matches!(&differs, Err(Error::Runtime(ParametersDiffer { what: "bytes of a row", .. }))), "{differs:?}");
     if me == 0 {
         let all = vec![0; 2 * ranks * 4 * 64];
+        let of_halves = low.send_combine(rows(&all, 64), DataType::Float16, &found.ranges);
+        assert!(matches!(of_halves, Err(Error::Argument { what: "the type of elements", .. })));
         let mut ranges = found.ranges.clone();
         ranges[0].1 = 100;
         for (data, ranges) in [(&all[64..], &found.ranges), (&all[..], &ranges)] {
-            assert!(matches!(low.send_combine(rows(data, 64), Element::F32, ranges), Err(Error::Argument { .. })));
+            assert!(matches!(low.send_combine(rows(data, 64), DataType::Float32, ranges), Err(Error::Argument { .. })));
         }
     }
     // A rank that is masked while a call is in flight: its block of that call is not one of a later call.
