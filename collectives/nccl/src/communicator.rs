@@ -16,7 +16,7 @@ use symrail_core::lock;
 
 use crate::guard::{self, Failure};
 use crate::held::{Held, POLL};
-use crate::ids::{BOARD_WORDS, Ranks};
+use crate::ids::{Ranks, board_words};
 use crate::together::{Leaving, Place, Together};
 use crate::types::CudaStream;
 
@@ -95,7 +95,7 @@ impl Communicator {
         let ended = parts.ended();
         runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
-        let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(BOARD_WORDS))?;
+        let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(board_words(runtime.n_pes())))?;
         let device = with_timeout(runtime.timeout(), || runtime.gpu_device(&gpu))?;
         let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
         collectives.accept_any_memory()?;

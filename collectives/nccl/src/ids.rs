@@ -8,14 +8,19 @@ use crate::guard::Failure;
 
 /// Words of an id of a job.
 const ID_WORDS: usize = UniqueId::LEN / 8;
-/// Words of the board: an id, and a word that marks its arrival.
-pub const BOARD_WORDS: usize = ID_WORDS + 1;
+/// Words for each sender: an id, and a word that marks its arrival.
+const PLACE_WORDS: usize = ID_WORDS + 1;
+
+/// Words of the board of a communicator of so many ranks. What a rank sends too late is not taken for another's id.
+pub fn board_words(ranks: u32) -> usize {
+    ranks as usize * PLACE_WORDS
+}
 
 /// All ranks of a communicator, from the view of one of them.
 #[derive(Clone, Copy)]
 pub struct Ranks<'a> {
     pub runtime: &'a Runtime,
-    /// [`BOARD_WORDS`] words, all 0 unless an id is there.
+    /// [`board_words`] words, all 0 unless an id is there.
     pub board: &'a SymSlice<u64>,
 }
 
@@ -48,8 +53,9 @@ impl Ranks<'_> {
     /// Sends an id to ranks, which receive it.
     pub fn send(&self, id: &UniqueId, to: impl Iterator<Item = u32>) -> Result<(), Failure> {
         let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
+        let place = self.runtime.my_pe() as usize * PLACE_WORDS;
         for rank in to {
-            self.board.put_signal(0, &words, (self.board, ID_WORDS), 1, SignalOp::Set, rank)?;
+            self.board.put_signal(place, &words, (self.board, place + ID_WORDS), 1, SignalOp::Set, rank)?;
         }
         Ok(())
     }
@@ -59,12 +65,13 @@ impl Ranks<'_> {
     /// # Errors
     /// Names the rank if it is lost, or sends none in time.
     pub fn receive(&self, from: u32) -> Result<UniqueId, Failure> {
+        let place = from as usize * PLACE_WORDS;
         with_timeout(self.runtime.timeout(), || {
-            self.board.wait_in_from("a wait for the id of a communicator", ID_WORDS, Cmp::Ne, 0, from)
+            self.board.wait_in_from("a wait for the id of a communicator", place + ID_WORDS, Cmp::Ne, 0, from)
         })?;
         let words = self.board.to_vec()?;
-        self.board.write(ID_WORDS, 0)?;
-        let bytes: Vec<u8> = words[..ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.board.write(place + ID_WORDS, 0)?;
+        let bytes: Vec<u8> = words[place..place + ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(UniqueId::from_bytes(&bytes)?)
     }
 }
@@ -109,7 +116,7 @@ pub mod tests {
             settings.ibv_so = Some("/nowhere/libibverbs.so".into());
             let bootstrap = uid::open_within(id, rank, ranks, JOINING).unwrap();
             let runtime = Runtime::join(settings, Box::new(bootstrap)).unwrap();
-            let board = runtime.alloc_slice(BOARD_WORDS).unwrap();
+            let board = runtime.alloc_slice(board_words(ranks)).unwrap();
             runtime.team_world().unwrap();
             Rank { runtime, board }
         };
@@ -146,6 +153,16 @@ pub mod tests {
         assert!(error.contains("missing there: PE 0"), "{error}");
         let id = ranks[0].ranks().agree(&[0, 1], || Ok(uid::create(None)?)).unwrap();
         assert_eq!(ranks[1].ranks().agree(&[0, 1], none).unwrap(), id);
+    }
+
+    #[test]
+    fn an_id_that_comes_too_late_is_not_taken_for_another_rank_s() {
+        let ranks = job(3, 2);
+        let none = || Err(Failure::usage("another one creates it"));
+        assert!(text(ranks[2].ranks().agree(&[1, 2], none)).contains("missing there: PE 1"));
+        ranks[1].ranks().agree(&[1, 2], || Ok(uid::create(None)?)).unwrap();
+        let error = text(ranks[2].ranks().agree(&[0, 2], none));
+        assert!(error.contains("missing there: PE 0"), "{error}");
     }
 
     #[test]
