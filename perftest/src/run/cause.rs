@@ -1,5 +1,6 @@
 //! Why a job fails: what was first, among what followed from it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::ending::Ending;
@@ -22,36 +23,54 @@ pub(super) enum Trouble {
 
 /// The reports on PEs in trouble, in the order of their arrival.
 #[derive(Debug, Default)]
-pub(super) struct Troubles(Vec<(u32, Trouble)>);
+pub(super) struct Troubles {
+    reports: Vec<(u32, Trouble)>,
+    /// PEs that have joined, and of whose end the rendezvous has reported nothing.
+    connected: BTreeSet<u32>,
+}
 
 /// A message for the user, and the exit code that goes with it.
 pub(super) type Message = (String, i32);
 
 impl Troubles {
     pub(super) fn note(&mut self, pe: u32, trouble: Trouble) {
-        self.0.push((pe, trouble));
+        self.left(pe);
+        self.reports.push((pe, trouble));
+    }
+
+    pub(super) fn joined(&mut self, pe: u32) {
+        self.connected.insert(pe);
+    }
+
+    pub(super) fn left(&mut self, pe: u32) {
+        self.connected.remove(&pe);
     }
 
     /// Whether the PE's connection closed before it had finalized.
     pub(super) fn is_lost(&self, pe: u32) -> bool {
-        self.0.iter().any(|(other, trouble)| *other == pe && matches!(trouble, Trouble::Lost))
+        self.reports.iter().any(|(other, trouble)| *other == pe && matches!(trouble, Trouble::Lost))
     }
 
     /// Whether the cause of what happened at that time may yet show: a PE still runs whose connection closed although it
-    /// had not requested the end of the job.
+    /// had not requested the end of the job, or one has ended, and what it said last is not read yet.
     pub(super) fn may_be_explained(&self, since: Instant, pes: &dyn Pes) -> bool {
-        let runs = |pe: u32| pes.get(pe).is_some_and(|process| process.ending.is_none());
-        let unexplained = |(pe, trouble): &(u32, Trouble)| matches!(trouble, Trouble::Lost) && !self.aborted(*pe);
-        since.elapsed() < CAUSE && self.0.iter().any(|it| unexplained(it) && runs(it.0))
+        since.elapsed() < CAUSE && self.is_unexplained(|pe| pes.get(pe).map(|process| process.ending.is_some()))
+    }
+
+    /// As [`Troubles::may_be_explained`], by whether PEs of this machine have ended.
+    fn is_unexplained(&self, has_ended: impl Fn(u32) -> Option<bool>) -> bool {
+        let is_lost = |(pe, trouble): &(u32, Trouble)| matches!(trouble, Trouble::Lost) && !self.aborted(*pe);
+        self.reports.iter().any(|it| is_lost(it) && has_ended(it.0) == Some(false))
+            || self.connected.iter().any(|&pe| has_ended(pe) == Some(true))
     }
 
     fn aborted(&self, pe: u32) -> bool {
-        self.0.iter().any(|(other, trouble)| *other == pe && matches!(trouble, Trouble::Aborted(..)))
+        self.reports.iter().any(|(other, trouble)| *other == pe && matches!(trouble, Trouble::Aborted(..)))
     }
 
     /// The messages of PEs that have left early. They are forgotten.
     pub(super) fn take_left(&mut self) -> Vec<String> {
-        let left = self.0.extract_if(.., |(_, trouble)| matches!(trouble, Trouble::LeftEarly));
+        let left = self.reports.extract_if(.., |(_, trouble)| matches!(trouble, Trouble::LeftEarly));
         left.map(|(pe, _)| left_early(pe)).collect()
     }
 
@@ -67,13 +86,13 @@ impl Troubles {
             Ending::Signal { .. } | Ending::HostLost { .. } => 0,
             Ending::Code(_) | Ending::Unknown => 2,
         };
-        let rank = |pe: u32| self.0.iter().position(|(other, _)| *other == pe).unwrap_or(usize::MAX);
+        let rank = |pe: u32| self.reports.iter().position(|(other, _)| *other == pe).unwrap_or(usize::MAX);
         let ends = failed.iter().filter(|process| !self.aborted(process.pe)).map(|process| {
             let ending = process.ending.unwrap_or(Ending::Unknown);
             let order = (follows(ending), !process.unprompted, rank(process.pe), process.pe);
             (order, (ended(process, ending), ending.exit_code()))
         });
-        let reports = self.0.iter().filter_map(|(pe, trouble)| {
+        let reports = self.reports.iter().filter_map(|(pe, trouble)| {
             let message = match trouble {
                 Trouble::Lost => return None,
                 Trouble::LeftEarly if self.aborted(*pe) => return None,
@@ -118,11 +137,26 @@ mod tests {
 
     fn in_order(troubles: Vec<(u32, Trouble)>, failed: &[Process]) -> Vec<(String, i32)> {
         let first_words = |(text, code): Message| (text.split(' ').take(2).collect::<Vec<_>>().join(" "), code);
-        Troubles(troubles).messages(failed).into_iter().map(first_words).collect()
+        Troubles { reports: troubles, ..Troubles::default() }.messages(failed).into_iter().map(first_words).collect()
     }
 
     fn named(all: &[(u32, i32)]) -> Vec<(String, i32)> {
         all.iter().map(|(pe, code)| (format!("PE {pe}"), *code)).collect()
+    }
+
+    #[test]
+    fn a_cause_may_show_while_a_report_or_an_ending_is_not_there() {
+        let mut troubles = Troubles::default();
+        let ended = |pe| Some(pe == 1);
+        (0..3).for_each(|pe| troubles.joined(pe));
+        assert!(troubles.is_unexplained(ended), "PE 1 may have requested the end of the job");
+        troubles.note(1, Trouble::Aborted(7, "out of heap".into()));
+        assert!(!troubles.is_unexplained(ended));
+        troubles.note(2, Trouble::Lost);
+        assert!(troubles.is_unexplained(ended), "PE 2 has not ended yet");
+        assert!(!troubles.is_unexplained(|_| None), "it is on another machine");
+        troubles.left(0);
+        assert!(!troubles.is_unexplained(|_| Some(true)));
     }
 
     #[test]

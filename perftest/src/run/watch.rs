@@ -126,7 +126,7 @@ impl Watch {
             self.take_signals();
             let ended = self.pes.take_ended();
             ended.iter().for_each(|pe| self.server.process_ended(*pe));
-            // After the endings: the rendezvous reported the cause of an ending before it.
+            // After the endings, whose causes it may have reported before.
             self.note_events();
             for pe in ended {
                 self.judge(pe);
@@ -190,7 +190,9 @@ impl Watch {
     fn note_events(&mut self) {
         while let Some(event) = self.inbox.next() {
             match event {
-                Event::Joined(_) | Event::Left(_) | Event::Broken => {}
+                Event::Joined(pe) => self.troubles.joined(pe),
+                Event::Left(pe) => self.troubles.left(pe),
+                Event::Broken => {}
                 Event::LeftEarly(pe) => {
                     self.troubles.note(pe, Trouble::LeftEarly);
                     self.left_at.get_or_insert_with(Instant::now);

@@ -222,7 +222,9 @@ impl Agent {
                 match event {
                     Event::Lost(pe) => self.troubles.note(pe, Trouble::Lost),
                     Event::Aborted { pe, code, why } => self.troubles.note(pe, Trouble::Aborted(code, why)),
-                    Event::Joined(_) | Event::Left(_) | Event::LeftEarly(_) | Event::Broken => {}
+                    Event::Joined(pe) => self.troubles.joined(pe),
+                    Event::Left(pe) | Event::LeftEarly(pe) => self.troubles.left(pe),
+                    Event::Broken => {}
                 }
             }
             if let Some(asked) = self.asked
