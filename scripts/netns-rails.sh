@@ -223,10 +223,11 @@ urgent() {
   return $missed
 }
 
-pull_cables() { # file: while it exists, one cable after the other is out every other second, and its connections are cut
-  local cut=0 i=0
+pull_cables() { # file, seconds: from when it exists, one cable after the other is out every other second, and its
+  local cut=0 i=0 # connections are cut; then the file is removed
   until [ -e "$1" ]; do sleep .1; done
-  while [ -e "$1" ]; do
+  local end=$((SECONDS + $2))
+  while [ $SECONDS -lt $end ]; do
     ip link set rail$i down
     # The kernel would keep connections over a pause of a second; these end here, and at the other end by the answer to
     # the next packet.
@@ -238,23 +239,21 @@ pull_cables() { # file: while it exists, one cable after the other is out every 
     i=$(((i + 1) % 4))
   done
   echo "$cut" > "$WORK/cuts"
+  rm "$1"
 }
 
 flap() { # seconds, or also: pencils
-  local puller code=0 program=("$target/debug/pe" flap)
-  [ "${2-}" != pencils ] || program=("$target/debug/pe" decomp rounds)
+  local puller code=0 program=("$target/debug/pe" flap "$WORK/joined")
+  [ "${2-}" != pencils ] || program=("$target/debug/pe" decomp rounds "$1" "$WORK/joined")
   # TCP gives up a connection without an answer after 1.4 s, not after a quarter of an hour.
   echo 2 > /proc/sys/net/ipv4/tcp_retries2
   nsenter --net="$there" sh -c 'echo 2 > /proc/sys/net/ipv4/tcp_retries2'
-  pull_cables "$WORK/joined" &
+  pull_cables "$WORK/joined" "$1" &
   puller=$!
-  both 4 "${program[@]}" "$1" "$WORK/joined" || code=$?
+  both 4 "${program[@]}" || { code=$? && kill $puller; }
   cat "$WORK/pe1"
-  touch "$WORK/joined" # whatever became of the PEs: the other loop ends
-  sleep .2
-  rm "$WORK/joined"
   wait $puller || code=1
-  echo "connections were cut $(cat "$WORK/cuts") times"
+  [ $code != 0 ] || echo "connections were cut $(cat "$WORK/cuts") times"
   return $code
 }
 

@@ -1,5 +1,6 @@
-//! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Arguments: the number of
-//! seconds; a file to create, once, when all PEs have joined.
+//! Two PEs that put, get, signal and add to each other while rails fail, and count exactly. Argument: a file, created
+//! when both PEs have joined. Whoever removes it says that the outage is over; then the PEs go on until all of their
+//! rails are used again.
 //!
 //! Each sends the other blocks whose signals are counted; it sends a block after a signal that the other has verified
 //! the previous one in its slot. Each adds to a counter, which must hold the sum at the end; and fetches and adds,
@@ -14,14 +15,16 @@ use symrail_tests::pattern::mix;
 use symrail_tests::pe;
 
 const SLOTS: usize = 8;
-/// How long before the end the use of rails is recorded.
-const LATE: Duration = Duration::from_secs(3);
+/// A rail is used again when it has taken so many work requests after the outage.
+const AGAIN: u64 = 16;
+/// For how long after the outage that is waited for: a CPU may be emulated.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Words of the largest block: so many that they go over several rails.
 const WORDS: usize = (256 << 10) / 8;
 
 pub fn main() -> std::process::ExitCode {
-    let seconds = pe::arg(0, 10);
-    pe::run(|rt| exchange(rt, Duration::from_secs(seconds)))
+    let file = pe::args().nth(1).expect("a file's name");
+    pe::run(|rt| exchange(rt, std::path::Path::new(&file)))
 }
 
 /// Words of block `number` in `slot`: from one word to all, each power of two with equal probability.
@@ -43,7 +46,7 @@ fn verify(data: &SymSlice<u64>, slot: usize, number: u64) -> Result<()> {
     Ok(())
 }
 
-fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
+fn exchange(rt: &Runtime, outage: &std::path::Path) -> Result<()> {
     let (me, peer) = (rt.my_pe(), pe::neighbour(rt, 1));
     let data = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
     let source = rt.alloc_slice::<u64>(SLOTS * WORDS)?;
@@ -53,14 +56,16 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
     // Counters for adds without and with a result, and the peer's final report: its blocks, its additions.
     let counters = rt.alloc_slice::<u64>(2)?;
     let totals = rt.alloc_slice::<u64>(SLOTS + 2)?;
+    // Whether the peer's rails are used again.
+    let recovered = rt.alloc_slice::<u64>(1)?;
     let mut sent = [0u64; SLOTS];
     let mut seen = [0u64; SLOTS];
     let (mut added, mut fetched, mut longest) = (0u64, 0u64, Duration::ZERO);
     rt.barrier_all()?;
-    if let Some(file) = pe::args().nth(2).filter(|_| me == 0) {
-        std::fs::write(&file, []).expect(&file);
+    if me == 0 {
+        std::fs::write(outage, []).expect("the file can be written");
     }
-    let started = Instant::now();
+    rt.barrier_all()?;
     let mut receive = |slot: usize| -> Result<()> {
         let now = come.read(slot)?;
         assert!(
@@ -75,10 +80,20 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
         }
         Ok(())
     };
-    let mut before_the_end = None;
-    while started.elapsed() < time {
-        if started.elapsed() + LATE > time && before_the_end.is_none() {
-            before_the_end = Some(use_of_rails(rt));
+    let mut after_outage = None;
+    let mut told = false;
+    loop {
+        if after_outage.is_none() && !outage.exists() {
+            after_outage = Some((Instant::now(), use_of_rails(rt)));
+        }
+        if let Some((over, before)) = &after_outage {
+            if !told && used_since(rt, before).all(|(_, count)| count >= AGAIN) {
+                recovered.p(0, 1, peer)?;
+                told = true;
+            }
+            if (told && recovered.read(0)? == 1) || over.elapsed() > LIMIT {
+                break;
+            }
         }
         let round = Instant::now();
         for slot in 0..SLOTS {
@@ -126,13 +141,8 @@ fn exchange(rt: &Runtime, time: Duration) -> Result<()> {
         sent.iter().sum::<u64>(),
         longest.as_millis()
     );
-    if let Some(before) = before_the_end {
-        for (rail, count) in use_of_rails(rt) {
-            println!(
-                "PE {me}: {} work requests over {rail} in the end",
-                count - before.get(&rail).copied().unwrap_or(0)
-            );
-        }
+    for (rail, count) in after_outage.iter().flat_map(|(_, before)| used_since(rt, before)) {
+        println!("PE {me}: {count} work requests over {rail} after the outage");
     }
     rt.barrier_all()
 }
@@ -144,4 +154,12 @@ fn use_of_rails(rt: &Runtime) -> BTreeMap<String, u64> {
         *used.entry(rails[lane % rails.len()].name.clone()).or_default() += c.writes + c.reads + c.messages;
     }
     used
+}
+
+/// The work requests of every rail that `before` does not have.
+fn used_since(rt: &Runtime, before: &BTreeMap<String, u64>) -> impl Iterator<Item = (String, u64)> {
+    use_of_rails(rt).into_iter().map(|(rail, count)| {
+        let before = before.get(&rail).copied().unwrap_or(0);
+        (rail, count - before)
+    })
 }
