@@ -122,7 +122,7 @@ impl Peer {
         for channel in state.channels.iter_mut().filter(|_| looks) {
             ended = match channel.link.poll() {
                 LinkState::Open => ended,
-                LinkState::Closed => ended.and(Err("it has left".to_owned())),
+                LinkState::Closed | LinkState::Left => ended.and(Err("it has left".to_owned())),
                 LinkState::Lost(why) => ended.and(Err(why.clone())),
             };
         }

@@ -74,17 +74,24 @@ impl Channel {
         if !self.calls.is_multiple_of(CALLS_PER_LOOK) {
             return Ok(());
         }
-        match self.link.poll().clone() {
-            State::Open => {}
-            State::Closed if arrived() => return Ok(()),
-            State::Closed => return Err(self.fail(Failure::remote("the other end has closed the connection"))),
-            State::Lost(why) => {
-                let why = format!("peer {} is lost: {why}", self.link.pe());
-                self.network.session.remove_peer(self.link.pe(), &why);
-                return if arrived() { Ok(()) } else { Err(self.fail(Failure::remote(why))) };
-            }
-        }
-        self.ask()
+        let why = match self.link.poll() {
+            State::Open => return self.ask(),
+            State::Closed => "the other end has closed the connection".into(),
+            State::Left | State::Lost(_) => self.remove_peer(),
+        };
+        if arrived() { Ok(()) } else { Err(self.fail(Failure::remote(why))) }
+    }
+
+    /// Removes the peer if its session or its process has ended, so that operations do not wait for it. Returns why.
+    fn remove_peer(&mut self) -> String {
+        let pe = self.link.pe();
+        let why = match self.link.poll() {
+            State::Open | State::Closed => return String::new(),
+            State::Left => format!("peer {pe} has closed the connection and has ended"),
+            State::Lost(why) => format!("peer {pe} is lost: {why}"),
+        };
+        self.network.session.remove_peer(pe, &why);
+        why
     }
 
     /// Asks a peer for a sign of life that has given none for a while. A host that has failed closes no connection.
@@ -105,12 +112,16 @@ impl Channel {
 
     /// Waits until these operations have ended: their memory is about to be freed. It is bounded, because operations
     /// end by themselves.
-    pub fn settle<'a>(&self, requests: impl Iterator<Item = &'a Request>) {
+    pub fn settle<'a>(&mut self, requests: impl Iterator<Item = &'a Request>) {
         let begun = Instant::now();
         for request in requests {
             while self.network.session.test(request).is_ok_and(|ended| !ended)
                 && begun.elapsed() < 2 * self.network.timeout
             {
+                self.calls = self.calls.wrapping_add(1);
+                if self.calls.is_multiple_of(CALLS_PER_LOOK) {
+                    self.remove_peer();
+                }
                 std::thread::yield_now();
             }
         }

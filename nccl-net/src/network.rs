@@ -28,6 +28,9 @@ const MOST_CONNECTIONS: c_int = 1 << 16;
 const CORES_PER_SESSION: usize = 8;
 const MOST_SESSIONS: usize = 4;
 
+/// For so long a session that ends serves peers that have not closed their ends of its connections.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// A session. Each connection uses one of them, and so does each group of one-sided operations.
 pub struct Network {
     pub session: Arc<Session>,
@@ -48,6 +51,12 @@ static FOR_EVER: OnceLock<Networks> = OnceLock::new();
 static ONE_SIDED: Mutex<Vec<(Option<i32>, Weak<Network>)>> = Mutex::new(Vec::new());
 /// Counts the connections, which take the sessions in turn.
 static TURN: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.session.wait_for_closed_links(LINGER);
+    }
+}
 
 impl Network {
     /// The sessions of the process, opened if nothing uses them.

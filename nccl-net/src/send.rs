@@ -235,7 +235,7 @@ impl Sender {
     }
 
     /// Waits for operations that still use the caller's memory.
-    pub fn settle(&self) {
+    pub fn settle(&mut self) {
         let requests = self.requests.iter().filter_map(|(_, (request, _))| request.as_ref());
         self.channel.settle(requests.chain(self.puts.iter().flatten()));
     }

@@ -315,7 +315,7 @@ unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
     guarded("deregMr", || {
         // SAFETY: NCCL passes what `connect` or `accept` returned.
         let connection = unsafe { object::<Connection>(connection, "the connection") }?;
-        if let End::Send(sender) = &*symrail_core::lock(&connection.end) {
+        if let End::Send(sender) = &mut *symrail_core::lock(&connection.end) {
             sender.settle();
         }
         // SAFETY: it came from `regMr`, and NCCL gives it up.

@@ -147,6 +147,40 @@ fn members_join_and_leave_while_others_communicate() {
 }
 
 #[test]
+fn a_link_tells_that_the_session_behind_it_has_ended() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let [(mut first, _), (to_a, _)] = meet(&mut listener, &a, &b);
+    let [(mut second, _), (also_to_a, _)] = meet(&mut listener, &a, &b);
+    drop(to_a);
+    until(|| (*first.poll() == State::Closed).then_some(()));
+    b.session.wait_for_closed_links(Duration::ZERO);
+    assert_eq!((first.poll(), second.poll()), (&State::Closed, &State::Open), "its session goes on");
+    drop((first, also_to_a));
+    until(|| (*second.poll() == State::Closed).then_some(()));
+    drop(b);
+    until(|| (*second.poll() == State::Left).then_some(()));
+}
+
+#[test]
+fn a_session_waits_for_the_other_ends_of_its_closed_links() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let [(mut to_b, _), (to_a, _)] = meet(&mut listener, &a, &b);
+    drop(to_a);
+    let ends = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| b.session.wait_for_closed_links(Duration::from_secs(60)));
+        until(|| (*to_b.poll() == State::Closed).then_some(()));
+        assert!(!waits.is_finished());
+        let begun = Instant::now();
+        drop(to_b);
+        waits.join().unwrap();
+        begun.elapsed()
+    });
+    assert!(ends < Duration::from_secs(30), "it waits longer: {ends:?}");
+}
+
+#[test]
 fn an_answer_that_is_given_up_says_goodbye() {
     let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
     let mut listener = Listener::new(&a.session).unwrap();

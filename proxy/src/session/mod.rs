@@ -61,6 +61,7 @@ pub use operation::{Context, Place};
 pub use peers::Identity;
 use peers::Peers;
 pub use registered::{Registered, Words};
+use rendezvous::ClosedLinks;
 use request::Pending;
 pub use request::{Part, Request};
 
@@ -98,6 +99,7 @@ pub struct Session {
     next: Mutex<Next>,
     identity: Identity,
     peers: Mutex<Peers>,
+    closed_links: Arc<ClosedLinks>,
     /// The owners of records of peers' memory, by the peer and the offset.
     owners: Mutex<HashMap<(Pe, u64), u32>>,
     /// The requests under way, by tag.
@@ -208,6 +210,7 @@ impl Session {
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
             identity: Session::new_identity()?,
             peers: Mutex::default(),
+            closed_links: Arc::default(),
             owners: Mutex::default(),
             requests: Mutex::default(),
             copy_limit,

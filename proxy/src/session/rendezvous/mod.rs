@@ -9,7 +9,8 @@
 //!
 //! No function here blocks; the caller repeats it. A card holds the sender's identity, the number that it has for the
 //! other session, its connection info, and bytes of the caller. Two sessions may connect any number of times: they
-//! become peers once, and each [`Link`] tells for itself when the other end has closed it or has died.
+//! become peers once, and each [`Link`] tells for itself when the other end has closed it or has died. A link's
+//! connection stays until both ends have closed it ([`ClosedLinks`]), so its end after a goodbye is that of the session.
 //!
 //! What strangers can make a listener allocate is bounded: it keeps [`MOST_STRANGERS`] connections that have not shown
 //! the secret, each with less than 100 bytes, and drops the oldest of them for a new one.
@@ -20,6 +21,7 @@ mod stream;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -182,23 +184,14 @@ impl Arrival {
     /// Too many bytes.
     pub fn answer(mut self, session: &Session, payload: &[u8]) -> Result<Answered> {
         self.stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, payload)))?;
-        Ok(Answered { stream: Some(self.stream), pe: self.pe })
+        Ok(Answered { link: Some(Link::new(self.stream, self.pe, session)) })
     }
 }
 
 /// A dialer that was answered.
 pub struct Answered {
-    stream: Option<Stream>,
-    pe: Pe,
-}
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        // The dialer may have a link already, which must not take this process for dead.
-        if let Some(stream) = &mut self.stream {
-            let _ = stream.send(Kind::Goodbye, &[]);
-        }
-    }
+    /// None once it was handed over. The dialer may have its link already: dropping this one closes both.
+    link: Option<Link>,
 }
 
 impl Answered {
@@ -207,16 +200,15 @@ impl Answered {
     /// # Errors
     /// [`Error::PeerLost`].
     pub fn poll(&mut self) -> Result<Option<Link>> {
-        let Some(stream) = &mut self.stream else { return Ok(None) };
-        match stream.receive() {
-            Ok(Some((Kind::Ready, _))) => {
-                Ok(self.stream.take().map(|stream| Link { stream, pe: self.pe, state: State::Open }))
-            }
-            Ok(None) => Ok(None),
-            Ok(Some(_)) => Err(lost(self.pe, "it has sent something else than that it is ready".into())),
-            Err(Ended::ByPeer(why)) => Err(lost(self.pe, why)),
-            Err(Ended::Malformed(why)) => Err(lost(self.pe, why.into())),
-        }
+        let Some(link) = &mut self.link else { return Ok(None) };
+        let why = match link.stream.as_mut().map_or(Ok(None), Stream::receive) {
+            Ok(Some((Kind::Ready, _))) => return Ok(self.link.take()),
+            Ok(None) => return Ok(None),
+            Ok(Some(_)) => "it has sent something else than that it is ready".into(),
+            Err(Ended::ByPeer(why)) => why,
+            Err(Ended::Malformed(why)) => why.into(),
+        };
+        Err(lost(link.pe, why))
     }
 }
 
@@ -288,8 +280,7 @@ impl Dial {
         }
         session.add_peer(self.pe, card.number, &card.connection_info)?;
         stream.send(Kind::Ready, &[])?;
-        let link = self.stream.take().map(|stream| Link { stream, pe: self.pe, state: State::Open });
-        Ok(link.map(|link| (link, card.payload)))
+        Ok(self.stream.take().map(|stream| (Link::new(stream, self.pe, session), card.payload)))
     }
 }
 
@@ -314,18 +305,26 @@ pub enum State {
     Open,
     /// It has closed its link.
     Closed,
+    /// It has closed its link, and its session has ended since.
+    Left,
     /// Its process has ended without closing it.
     Lost(String),
 }
 
 /// A connection between two sessions that are peers. Dropping it closes it.
 pub struct Link {
-    stream: Stream,
+    /// None once it has closed.
+    stream: Option<Stream>,
     pe: Pe,
     state: State,
+    closed: Arc<ClosedLinks>,
 }
 
 impl Link {
+    fn new(stream: Stream, pe: Pe, session: &Session) -> Link {
+        Link { stream: Some(stream), pe, state: State::Open, closed: Arc::clone(&session.closed_links) }
+    }
+
     /// The peer's number in this session.
     #[must_use]
     pub fn pe(&self) -> Pe {
@@ -334,14 +333,15 @@ impl Link {
 
     /// Whether the other end is there. A network that has failed says nothing about that: operations find out.
     pub fn poll(&mut self) -> &State {
-        if self.state == State::Open {
-            match self.stream.receive() {
-                Ok(None) => {}
-                Ok(Some((Kind::Goodbye, _))) => self.state = State::Closed,
-                Ok(Some(_)) => self.state = State::Lost("it has sent another frame than a goodbye".into()),
-                Err(Ended::ByPeer(why)) => self.state = State::Lost(format!("its process has ended ({why})")),
-                Err(Ended::Malformed(why)) => self.state = State::Lost(why.into()),
-            }
+        while let (State::Open | State::Closed, Some(stream)) = (&self.state, &mut self.stream) {
+            self.state = match (stream.receive(), &self.state) {
+                (Ok(None), _) => break,
+                (Ok(Some((Kind::Goodbye, _))), State::Open) => State::Closed,
+                (Ok(Some(_)), _) => State::Lost("it has sent another frame than a goodbye".into()),
+                (Err(Ended::ByPeer(_)), State::Closed) => State::Left,
+                (Err(Ended::ByPeer(why)), _) => State::Lost(format!("its process has ended ({why})")),
+                (Err(Ended::Malformed(why)), _) => State::Lost(why.into()),
+            };
         }
         &self.state
     }
@@ -349,8 +349,54 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        let Some(mut stream) = self.stream.take() else { return };
         // A frame of this size is never too large.
-        let _ = self.stream.send(Kind::Goodbye, &[]);
+        let _ = stream.send(Kind::Goodbye, &[]);
+        self.closed.add(stream);
+    }
+}
+
+/// The connections of links that this end has closed and the other end has not.
+#[derive(Default)]
+pub(super) struct ClosedLinks(Mutex<Vec<Stream>>);
+
+impl ClosedLinks {
+    fn add(&self, stream: Stream) {
+        let mut streams = symrail_core::lock(&self.0);
+        streams.push(stream);
+        prune(&mut streams);
+    }
+
+    fn are_over(&self) -> bool {
+        let mut streams = symrail_core::lock(&self.0);
+        prune(&mut streams);
+        streams.is_empty()
+    }
+}
+
+/// Drops those that the other end has closed, too.
+fn prune(streams: &mut Vec<Stream>) {
+    streams.retain_mut(|stream| {
+        loop {
+            match stream.receive() {
+                Ok(None) => break true,
+                // It is on the way when an answer is given up.
+                Ok(Some((Kind::Ready, _))) => {}
+                Ok(Some(_)) | Err(_) => break false,
+            }
+        }
+    });
+}
+
+impl Session {
+    /// Waits until the other ends of all links that this session has closed have closed theirs, at most for `limit`.
+    /// Until then peers may wait for acknowledgements. A session that ends earlier is [`State::Left`] for them.
+    pub fn wait_for_closed_links(&self, limit: Duration) {
+        let begun = Instant::now();
+        while !self.closed_links.are_over() && begun.elapsed() < limit {
+            self.progress();
+            std::thread::yield_now();
+        }
     }
 }
 

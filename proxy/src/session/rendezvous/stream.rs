@@ -18,7 +18,7 @@ use sha2::Sha256;
 use symrail_transport::frames::{Opener, Sealer, TAG, hmac};
 use symrail_transport::{Error, Result, token};
 
-const MAGIC: [u8; 8] = *b"SyRdzv\x02\0";
+const MAGIC: [u8; 8] = *b"SyRdzv\x03\0";
 pub(super) const SECRET: usize = 32;
 const NONCE: usize = 32;
 /// The largest payload of a frame.
