@@ -126,13 +126,9 @@ impl Peer {
                 LinkState::Lost(why) => ended.and(Err(why.clone())),
             };
         }
-        // Behind the looks at all of them: an end that has left has sent everything before, on whichever channel.
-        let last = ended.is_err();
-        self.receive(&mut state.channels, session, inbox, last)?;
         let sent = ended.and_then(|()| state.send(session).map_err(|error| error.to_string()));
-        if sent.is_err() && !last {
-            self.receive(&mut state.channels, session, inbox, true)?;
-        }
+        // Behind the looks at all of them: an end that has left has sent everything before, on whichever channel.
+        self.receive(&mut state.channels, session, inbox, sent.is_err())?;
         sent
     }
 

@@ -69,9 +69,11 @@ impl Ranks<'_> {
         with_timeout(self.runtime.timeout(), || {
             self.board.wait_in_from("a wait for the id of a communicator", place + ID_WORDS, Cmp::Ne, 0, from)
         })?;
-        let words = self.board.to_vec()?;
+        let mut bytes = [0; UniqueId::LEN];
+        for (i, bytes) in bytes.chunks_mut(8).enumerate() {
+            bytes.copy_from_slice(&self.board.read(place + i)?.to_le_bytes());
+        }
         self.board.write(place + ID_WORDS, 0)?;
-        let bytes: Vec<u8> = words[place..place + ID_WORDS].iter().flat_map(|word| word.to_le_bytes()).collect();
         Ok(UniqueId::from_bytes(&bytes)?)
     }
 }

@@ -248,7 +248,10 @@ impl Session {
             let mut engine = self.driver.engine();
             let mut finished = done(&mut engine);
             if !finished {
-                self.driver.poll(&mut engine);
+                // Pieces of large operations move one after the other: the limit is for a time without any event.
+                if self.driver.poll(&mut engine) > 0 {
+                    wait = Wait::new(self);
+                }
                 finished = done(&mut engine);
             }
             if let Some(error) = engine.take_error(issuer).or_else(|| engine.take_error(FLUSHES)) {
