@@ -191,14 +191,17 @@ impl Agent {
     ///
     /// # Errors
     /// [`Error::Unknown`]: it does not tell how to connect, and nothing that does was loaded from this agent.
-    /// [`Error::Metadata`]: it is malformed or was changed, or an agent with this name is known that is another one and
-    /// not lost. [`Agent::forget`] forgets that one.
+    /// [`Error::Metadata`]: it is malformed or was changed, it is another agent's with this agent's own name, or an agent
+    /// with this name is known that is another one and not lost. [`Agent::forget`] forgets that one.
     pub fn load(&self, metadata: &[u8]) -> Result<String> {
         let mut known = lock(&self.known);
         let (metadata, handle) = self.decode(metadata, &known)?;
         let name = metadata.name.clone();
         if metadata.identity == *self.shared.session.identity() {
             return Ok(name);
+        }
+        if name == self.shared.name {
+            return Err(Error::Metadata { why: format!("another agent has this agent's name, {name}") });
         }
         if known.get(&name).is_some_and(|one| one.handle != handle || one.peer.is_open().is_err()) {
             if known.get(&name).is_some_and(|one| one.peer.is_open().is_ok()) {

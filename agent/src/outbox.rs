@@ -35,15 +35,21 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// Whether a message is not too large.
+    pub fn check(message: &[u8]) -> Result<()> {
+        if message.len() > MOST_BYTES {
+            let why = format!("it has {} bytes; use at most {MOST_BYTES}", message.len());
+            return Err(Error::Argument { what: "notification", why });
+        }
+        Ok(())
+    }
+
     /// Adds a message.
     ///
     /// # Errors
     /// It is too large, or too many wait.
     pub fn add(&mut self, message: &[u8]) -> Result<Arc<Delivery>> {
-        if message.len() > MOST_BYTES {
-            let why = format!("it has {} bytes; use at most {MOST_BYTES}", message.len());
-            return Err(Error::Argument { what: "notification", why });
-        }
+        Outbox::check(message)?;
         if self.waiting.len() >= MOST_WAITING {
             let why = format!("{MOST_WAITING} wait for this agent, which takes none: send it fewer");
             return Err(Error::Argument { what: "notification", why });

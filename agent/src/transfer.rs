@@ -8,7 +8,7 @@ use symrail_core::{Backoff, lock};
 use symrail_proxy::session::{Part, Registered, Request};
 
 use crate::error::{Error, Result};
-use crate::outbox::Delivery;
+use crate::outbox::{Delivery, Outbox};
 use crate::peer::Peer;
 use crate::worker::Shared;
 
@@ -161,7 +161,7 @@ impl Running {
             None => true,
             Some(Ok(())) => false,
             Some(Err(error)) => {
-                failed.get_or_insert(Error::of(&peer.name, error));
+                failed.get_or_insert_with(|| shared.failed(peer, error));
                 false
             }
         });
@@ -192,7 +192,7 @@ impl Running {
                     progress.requests.push(request);
                 }
                 Ok(None) => return None,
-                Err(error) => progress.failed = Some(Error::of(&peer.name, error)),
+                Err(error) => progress.failed = Some(shared.failed(peer, error)),
             }
         }
         if !progress.requests.is_empty() {
@@ -239,12 +239,14 @@ impl Transfer {
     /// Starts it. It does not block. With a notification, the other agent gets it when all bytes are visible.
     ///
     /// # Errors
-    /// [`Error::Busy`] while it is under way; memory that was deregistered; [`Error::Lost`].
+    /// [`Error::Busy`] while it is under way; memory that was deregistered; a notification that is too large;
+    /// [`Error::Lost`].
     pub fn post(&mut self, notification: Option<&[u8]>) -> Result<()> {
         if self.running.as_ref().is_some_and(|running| !running.has_ended()) {
             return Err(Error::Busy { what: "the transfer" });
         }
         self.list.peer.is_open()?;
+        notification.map_or(Ok(()), Outbox::check)?;
         let progress = Progress {
             next: 0,
             requests: Vec::new(),

@@ -15,7 +15,7 @@ use symrail_transport::{Error as TransportError, Pe};
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
 use crate::metadata::must_be_a_name;
-use crate::outbox::Delivery;
+use crate::outbox::{Delivery, Outbox};
 use crate::peer::{Channel, Peer};
 use crate::ring::Ring;
 use crate::transfer::Running;
@@ -138,6 +138,7 @@ impl Shared {
     /// Sends a notification to a peer, or to this agent itself.
     pub fn notify(&self, peer: &Peer, message: &[u8]) -> Result<Arc<Delivery>> {
         if peer.pe == self.session.me() {
+            Outbox::check(message)?;
             self.inbox.add(&self.name, message.to_vec());
             return Ok(Arc::new(OnceLock::from(Ok(()))));
         }
@@ -240,6 +241,18 @@ impl Shared {
     fn lose(&self, peer: &Peer, why: &str) {
         self.session.remove_peer(peer.pe, why);
         peer.lose(why);
+    }
+
+    /// The error of an operation on a peer's memory. One that says that the peer is lost is true from then on: metadata
+    /// that is loaded later is a new peer's.
+    pub fn failed(&self, peer: &Peer, error: TransportError) -> Error {
+        let error = Error::of(&peer.name, error);
+        if let Error::Lost { why, .. } = &error
+            && peer.pe != self.session.me()
+        {
+            self.lose(peer, why);
+        }
+        error
     }
 
     /// Takes the next steps of all connections that are being made. Returns whether there are any.

@@ -78,7 +78,12 @@ fn notifications_of_any_size_arrive_in_order_also_at_the_sender_itself() {
     assert!(own.wait(LONG).unwrap());
     assert_eq!((a.notification().agent.as_str(), a.read(2099)), ("left", 99));
     let too_long = vec![0; Agent::LONGEST_NOTIFICATION + 1];
-    assert!(matches!(a.agent.notify("right", &too_long), Err(Error::Argument { .. })));
+    for name in ["right", "left"] {
+        assert!(matches!(a.agent.notify(name, &too_long), Err(Error::Argument { .. })), "{name}");
+    }
+    a.fill(|at| u8::from(at < 100));
+    assert!(matches!(own.post(Some(&too_long)), Err(Error::Argument { .. })));
+    assert_eq!(a.read(2099), 0, "the bytes of a transfer that was refused");
 }
 
 #[test]
@@ -102,6 +107,9 @@ fn metadata_is_complete_or_partial_and_is_refused_when_it_was_changed() {
             assert!(a.agent.load(&metadata[..at]).is_err());
         }
     }
+    let namesake = Member::new("left", PROVIDERS[0], 64).unwrap();
+    let error = a.agent.load(&namesake.agent.metadata()).unwrap_err().to_string();
+    assert!(error.contains("this agent's name"), "{error}");
     // Another agent of the same name is not taken for the one that is known.
     let impostor = Member::new("right", PROVIDERS[0], 64).unwrap();
     let error = a.agent.load(&impostor.agent.metadata()).unwrap_err().to_string();
@@ -130,6 +138,28 @@ fn memory_that_its_owner_has_deregistered_is_not_written() {
     assert!(matches!(error, Error::Failed { .. } | Error::Lost { .. }), "{error}");
     assert!(b.agent.wait_notification(Duration::from_millis(50)).is_none(), "a notification without its data");
     assert_eq!(b.read(0), 0);
+}
+
+/// An agent that an operation has found lost is connected to anew when its metadata is loaded again.
+#[test]
+fn an_agent_that_a_transfer_has_lost_is_loaded_again() {
+    let member = |name| Member::with_timeout(name, PROVIDERS[0], 4096, 5);
+    let (Some(a), Some(b)) = (member("left"), member("right")) else { return };
+    a.loads(&b);
+    a.whole(Direction::Write, &b, None).unwrap();
+    let mut stale = a.agent.transfer(Direction::Read, &[a.at(0, 4096)], &[b.at(0, 4096)], "right").unwrap();
+    b.agent.deregister(b.id).unwrap();
+    stale.post(None).unwrap();
+    let error = stale.wait(LONG).unwrap_err();
+    // SAFETY: as in `Member::new`.
+    unsafe { b.agent.register(b.bytes.as_ptr().cast_mut().cast(), b.bytes.len()) }.unwrap();
+    if matches!(error, Error::Lost { .. }) {
+        assert!(matches!(a.agent.notify("right", b"never"), Err(Error::Lost { .. })), "it is lost, and yet open");
+    }
+    a.loads(&b);
+    a.fill(|at| at as u8);
+    a.whole(Direction::Write, &b, Some(b"again")).unwrap();
+    assert_eq!((b.notification().message, b.read(99)), (b"again".to_vec(), 99));
 }
 
 #[test]

@@ -53,6 +53,11 @@ impl Failure {
         Failure { told: true, ..self.clone() }
     }
 
+    /// The same failure, with what it is about.
+    pub fn about(self, what: &str) -> Failure {
+        Failure { why: format!("{what}: {}", self.why), ..self }
+    }
+
     pub fn null(what: &str) -> Failure {
         Failure::argument(format!("{what} is a null pointer"))
     }

@@ -213,10 +213,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the heap is exhausted: nothing has changed then, and the program may continue.
+    /// Whether the heap has no such block, or none at such a multiple of a power of two: nothing has changed then, and
+    /// the program may continue.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
-        matches!(self, Error::Heap(symrail_heap::HeapError::Exhausted { .. }))
+        use symrail_heap::HeapError as E;
+        match self {
+            Error::Heap(E::Exhausted { .. }) => true,
+            Error::Heap(E::Alignment { align, .. }) => align.is_power_of_two(),
+            _ => false,
+        }
     }
 
     /// The peer that has failed or cannot be reached, if that is the error.

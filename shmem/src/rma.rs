@@ -130,8 +130,11 @@ impl Operations<'_> {
     /// `source` is valid for reads of all its elements.
     ///
     /// # Errors
-    /// As for [`Operations::put`]; elements before the failing one were copied.
+    /// As for [`Operations::put`], before any element is copied if not all of them are symmetric memory.
     pub unsafe fn iput(&self, dest: *mut u8, source: *const u8, shape: Strided, pe: Pe) -> Result<()> {
+        if shape.count > 0 {
+            self.comm.space.reach(Operation::Put, pe, dest, shape.span(shape.dest_stride, 1), source)?;
+        }
         for i in 0..shape.count {
             let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
             let from = source.wrapping_add(i * shape.source_stride * shape.size);
@@ -149,6 +152,9 @@ impl Operations<'_> {
     /// # Errors
     /// As for [`Operations::put`].
     pub unsafe fn iget(&self, dest: *mut u8, source: *const u8, shape: Strided, pe: Pe) -> Result<()> {
+        if shape.count > 0 {
+            self.comm.space.reach(Operation::Get, pe, source, shape.span(shape.source_stride, 1), dest)?;
+        }
         for i in 0..shape.count {
             let to = dest.wrapping_add(i * shape.dest_stride * shape.size);
             let from = source.wrapping_add(i * shape.source_stride * shape.size);

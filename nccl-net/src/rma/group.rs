@@ -28,6 +28,13 @@ struct Member {
     board: Registered,
 }
 
+impl Member {
+    /// Whether it had closed its end of the group when it was last looked at.
+    fn has_closed(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| matches!(symrail_core::lock(link).state(), State::Closed | State::Left))
+    }
+}
+
 /// A group. Collective functions are called by all ranks in the same order, and block.
 pub struct Group {
     pub network: Arc<Network>,
@@ -162,7 +169,12 @@ impl Group {
         }
         let arrived = |rank: usize| self.board.load(slot(rank)) == number;
         while let Some(missing) = (0..self.ranks()).find(|&rank| !arrived(rank)) {
+            // An end that closes has put everything before.
+            let closed = self.members[missing].has_closed();
             self.wait(begun, &format!("rank {missing}"))?;
+            if closed && !arrived(missing) {
+                return Err(Failure::remote(format!("rank {missing} has closed the group")));
+            }
         }
         Ok(())
     }
@@ -231,15 +243,20 @@ impl Group {
         if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS_PER_LOOK) { self.look_now() } else { Ok(()) }
     }
 
-    /// Looks whether the other ranks are there. One that has closed its group is not missed.
+    /// Looks whether the other ranks are there. One that has closed its group is not missed, but operations to one that
+    /// has ended since must not wait for it.
     fn look_now(&self) -> Result<()> {
         for (rank, member) in self.members.iter().enumerate() {
             let Some(link) = &member.link else { continue };
-            if let State::Lost(why) = symrail_core::lock(link).poll() {
-                let why = format!("rank {rank} is lost: {why}");
-                if member.pe != self.network.session.me() {
-                    self.network.session.remove_peer(member.pe, &why);
-                }
+            let (why, is_lost) = match symrail_core::lock(link).poll() {
+                State::Open | State::Closed => continue,
+                State::Left => (format!("rank {rank} has closed the group and has ended"), false),
+                State::Lost(why) => (format!("rank {rank} is lost: {why}"), true),
+            };
+            if member.pe != self.network.session.me() {
+                self.network.session.remove_peer(member.pe, &why);
+            }
+            if is_lost {
                 return Err(Failure::remote(why));
             }
         }

@@ -151,7 +151,7 @@ impl Orders {
     fn advance_key(&mut self, group: &Group, key: Key) -> Result<()> {
         let Some(entries) = self.by_key.get_mut(&key) else { return Ok(()) };
         if let Err(failure) = advance(group, key.rank, entries) {
-            return Err(self.fail(failure));
+            return Err(self.fail(failure.about(&format!("rank {}", key.rank))));
         }
         for entry in entries.iter().filter(|entry| entry.is_done()) {
             if let Some((_, done)) = self.tickets.get_mut(entry.ticket) {
@@ -174,6 +174,8 @@ impl Orders {
             while group.network.session.test(request).is_ok_and(|ended| !ended)
                 && begun.elapsed() < 2 * group.network.timeout
             {
+                // Operations to a rank that has ended fail soon after a look.
+                let _ = group.look();
                 std::thread::yield_now();
             }
         }

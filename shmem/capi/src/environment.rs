@@ -9,7 +9,7 @@ use symrail_transport::env::log;
 /// Applies `SHMEM_SYMMETRIC_SIZE`, OpenSHMEM's name for the heap's size, unless our variable is set.
 pub fn apply_symmetric_size(settings: &mut Settings) -> Result<(), String> {
     let Ok(text) = std::env::var("SHMEM_SYMMETRIC_SIZE") else { return Ok(()) };
-    if Settings::is_set("SYMRAIL_HEAP_SIZE") {
+    if text.is_empty() || Settings::is_set("SYMRAIL_HEAP_SIZE") {
         return Ok(());
     }
     let refused = || {

@@ -78,6 +78,8 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("tested_lock_not_zero", &["shmem_test_lock: the lock holds 0x7000000, so it was not set to 0"]),
     ("lock_with_an_entry", &["shmem_set_lock: the lock holds 0x5, so it was not set to 0"]),
     ("lock_held_twice", &["shmem_set_lock: this PE holds the lock already"]),
+    ("far_iput", &["shmem_int_iput: ", "18446744073709551615 bytes"]),
+    ("far_iget", &["shmem_int_iget: ", "18446744073709551615 bytes"]),
     ("stride", &["shmem_int_iput: strides of 0 and 1 elements; they start at 1"]),
 ];
 

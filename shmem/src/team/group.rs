@@ -16,7 +16,7 @@ impl Group {
     /// if one of them is not in a job of `n_pes`, or if the stride is 0 (except for a single PE).
     #[must_use]
     pub fn new(start: i64, stride: i64, size: i64, me: Pe, n_pes: u32) -> Option<Group> {
-        let last = stride.checked_mul(size - 1).and_then(|span| span.checked_add(start))?;
+        let last = stride.checked_mul(size.checked_sub(1)?).and_then(|span| span.checked_add(start))?;
         let inside = |pe: i64| (0..i64::from(n_pes)).contains(&pe);
         if size < 1 || !inside(start) || !inside(last) || (stride == 0 && size > 1) {
             return None;

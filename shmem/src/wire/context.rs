@@ -79,7 +79,7 @@ pub(crate) struct ContextState {
     host_endpoint: OnceLock<HostEndpoint>,
     /// Paths with operations since their last quiet; changed under the path's lock.
     used: Flags,
-    /// Paths that a fence has closed since.
+    /// Paths that a fence has closed since. Threads share a context: only what makes a path quiet clears its flags.
     fenced: Flags,
     /// The proxy thread that had the last large operation.
     turn: AtomicUsize,
@@ -219,14 +219,13 @@ impl<'a> WireContext<'a> {
     /// Orders later operations behind earlier ones, per destination.
     pub fn fence(&self) {
         for path in self.paths() {
-            let used = self.context.used.get(path);
-            if used {
+            if self.context.used.get(path) {
                 match path {
                     Path::Host => self.host().lock().endpoint.fence(),
                     Path::Engine(thread) => self.wire.drivers[thread].engine().fence(),
                 }
+                self.context.fenced.set(path, true);
             }
-            self.context.fenced.set(path, used);
         }
     }
 
@@ -252,11 +251,7 @@ impl<'a> WireContext<'a> {
     /// Waits until the operations that a fence closed on a path are delivered.
     #[inline]
     fn end_fence(&self, path: Path) -> Result<()> {
-        if self.context.fenced.get(path) {
-            self.drain(path)?;
-            self.context.fenced.set(path, false);
-        }
-        Ok(())
+        if self.context.fenced.get(path) { self.drain(path) } else { Ok(()) }
     }
 
     /// Waits until all operations issued on the context are delivered.
@@ -264,10 +259,9 @@ impl<'a> WireContext<'a> {
     pub fn quiet(&self) -> Result<()> {
         let mut result = Ok(());
         for path in self.paths() {
-            if self.context.used.get(path) {
+            if self.context.used.get(path) || self.context.fenced.get(path) {
                 result = result.and(self.drain(path));
             }
-            self.context.fenced.set(path, false);
         }
         result
     }
@@ -302,6 +296,7 @@ impl<'a> WireContext<'a> {
         error.map_or(Ok(()), |error| Err(Error::from(error)))?;
         if quiet {
             self.context.used.set(path, false);
+            self.context.fenced.set(path, false);
         }
         Ok(quiet.then_some(()))
     }

@@ -127,8 +127,11 @@ unsafe extern "C" fn symrail_transport_connect(
         if connection_infos.is_null() || stride == 0 {
             return Err(Failure::null("connection infos"));
         }
+        let len = stride.checked_mul(t.n_pes() as usize).filter(|&len| isize::try_from(len).is_ok());
+        let len =
+            len.ok_or_else(|| Failure::argument(format!("stride: {stride} bytes for each of {} PEs", t.n_pes())))?;
         // SAFETY: the caller passes connection info of `stride` bytes for each PE.
-        let bytes = unsafe { slice::from_raw_parts(connection_infos.cast::<u8>(), stride * t.n_pes() as usize) };
+        let bytes = unsafe { slice::from_raw_parts(connection_infos.cast::<u8>(), len) };
         let connection_infos: Vec<Vec<u8>> = bytes.chunks_exact(stride).map(<[u8]>::to_vec).collect();
         Ok(t.connect(&connection_infos)?)
     })

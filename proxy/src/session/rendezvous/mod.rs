@@ -331,6 +331,12 @@ impl Link {
         self.pe
     }
 
+    /// What the last [`Link::poll`] has found.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
     /// Whether the other end is there. A network that has failed says nothing about that: operations find out.
     pub fn poll(&mut self) -> &State {
         while let (State::Open | State::Closed, Some(stream)) = (&self.state, &mut self.stream) {

@@ -38,7 +38,11 @@ fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize
     let step = |stride: isize| usize::try_from(stride).ok().filter(|&s| s >= block).map(|s| s.saturating_mul(size));
     match (step(dst), step(sst)) {
         (Some(dest_step), Some(source_step)) => {
-            Blocks { block: block.saturating_mul(size), dest_step, source_step, count }
+            let blocks = Blocks { block: block.saturating_mul(size), dest_step, source_step, count };
+            if blocks.bytes(dest_step.max(source_step)) > isize::MAX as usize {
+                fail(function, &format!("{count} blocks at strides of {dst} and {sst} elements are more than memory"));
+            }
+            blocks
         }
         _ => fail(function, &format!("strides of {dst} and {sst} elements are shorter than a block of {block}")),
     }

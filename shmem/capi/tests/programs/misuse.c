@@ -62,7 +62,8 @@ int main(int argc, char **argv)
     CHECK(shmem_ctx_create(0, &ctx) == 0);
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 2, (n + 1) / 2, NULL, 0, &evens) == 0);
     if (0) {}
-    MISTAKE(none) {}
+    /* A power of two that the heap does not have is no mistake. */
+    MISTAKE(none) CHECK(shmem_align((size_t)1 << 40, 8) == NULL);
     MISTAKE(wrong_pe) shmem_int_p(&word, 1, n);
     MISTAKE(negative_pe) (void)shmem_int_atomic_fetch_add(&word, 1, -1);
     MISTAKE(wrong_pe_of_context) shmem_ctx_int_put(ctx, words, words, 1, n);
@@ -153,6 +154,9 @@ int main(int argc, char **argv)
         else shmem_set_lock(&lock);
         shmem_clear_lock(&lock);
     }
+    /* The third element would be in front of the first one, if its place were computed modulo 2^64. */
+    MISTAKE(far_iput) shmem_int_iput(words + 4, others, PTRDIFF_MAX, 1, 3, next);
+    MISTAKE(far_iget) shmem_int_iget(others, words + 4, 1, PTRDIFF_MAX, 3, next);
     MISTAKE(stride) shmem_int_iput(words, others, 0, 1, 4, next);
     /* The output printed before comes out, into pipes and files, unless another thread holds the stream's lock. */
     MISTAKE(after_printing) {
