@@ -18,8 +18,8 @@ const WINDOW: usize = 8;
 /// Windows of which the speed of the rails is learned, and then windows that count.
 const WINDOWS: usize = 40;
 
-/// Windows of `puts` puts of `len` bytes. The slow rail of each window takes one post in so many rounds, and the other one
-/// in each round. Returns the part of the bytes that slow rails took.
+/// Windows of `puts` puts of `len` bytes. The slow rail of each window takes one post in so many rounds, and the other
+/// one in each round. Returns the part of the bytes that slow rails took.
 fn of_slow(rails: RailPolicy, (puts, len): (usize, usize), slow: impl Fn(usize) -> (usize, u64)) -> f64 {
     simulation::set_nanos(Some(0));
     let config = FabricConfig { again: 0, delay: 0, queue_depth: 1, software: false, ..FabricConfig::default() };

@@ -1,11 +1,11 @@
 //! Cut operations: the data of a large transfer in pieces, of which the rails never have many.
 //!
-//! Large bulk operations are cut, and where lanes are measured also others ([`Lanes`](super::lanes::Lanes) decides). An
-//! operation that is not cut, on the same lane or from another endpoint over the same rail, waits for the pieces that
-//! the rail has. So a lane gets as many pieces as its path holds, and up to two that wait there for others ([`Window`]).
-//! The rest waits here, where no such operation waits behind it, and pieces of bulk operations behind all others. Each
-//! piece takes a lane that has room when it is posted, so lanes of any speed are used as they deliver, also when that
-//! changes.
+//! Large bulk operations are cut, and where lanes are measured also others ([`Lanes`](super::lanes::Lanes) decides).
+//! An operation that is not cut, on the same lane or from another endpoint over the same rail, waits for the pieces
+//! that the rail has. So a lane gets as many pieces as its path holds, and up to two that wait there for others
+//! ([`Window`]). The rest waits here, where no such operation waits behind it, and pieces of bulk operations behind all
+//! others. Each piece takes a lane that has room when it is posted, so lanes of any speed are used as they deliver, also
+//! when that changes.
 //!
 //! A cut operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so operations
 //! behind a fence wait for it.

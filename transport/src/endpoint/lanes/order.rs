@@ -105,8 +105,8 @@ impl Lanes {
         Some((lane, self.select(pe, at, lane, command, completion, profile)))
     }
 
-    /// Whether an operation's data travels in pieces. Where lanes are measured, no large one is bound to the speed that a
-    /// lane has when it begins.
+    /// Whether an operation's data travels in pieces. Where lanes are measured, no large one is bound to the speed that
+    /// a lane has when it begins.
     #[inline(always)]
     fn is_cut(&self, peer: &Peer, command: &Command, priority: Priority) -> bool {
         match priority {
@@ -117,8 +117,8 @@ impl Lanes {
         }
     }
 
-    /// As [`Lanes::place`], for a cut operation, whose pieces may take any lane: so all that a fence orders before it must
-    /// be delivered. The lane is the one that it holds.
+    /// As [`Lanes::place`], for a cut operation, whose pieces may take any lane: so all that a fence orders before it
+    /// must be delivered. The lane is the one that it holds.
     fn place_cut(
         &mut self,
         pe: Pe,
