@@ -190,7 +190,7 @@ differ() {
   printf '%-28s %-12s %10s %8s %8s\n' "the last cable" policy MB/s ratio wanted
   four "is like the others" 3.7
   reshape rail3 $((rate / 4))
-  four "a quarter of the speed" 2.925
+  four "a quarter of the speed" 2.925 3 4194304 20
   reshape rail3 "$rate"
   (while sleep 1; do reshape rail3 $((rate / 4)); sleep 1; reshape rail3 "$rate"; done) &
   changing=$!

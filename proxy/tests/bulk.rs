@@ -1,4 +1,4 @@
-//! Bulk operations on the mock fabric: what an urgent operation finds before it, and that nothing is lost or reordered.
+//! Cut operations on the mock fabric: what an urgent operation finds before it, and that nothing is lost or reordered.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,6 +8,7 @@ use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Priority, Signal, Source};
 use symrail_transport::endpoint::{Addresses, Endpoint, LaneCounters, Policy, Role};
 use symrail_transport::env::RailPolicy;
+use symrail_transport::error::Error;
 use symrail_transport::mock::{Fabric, FabricConfig};
 use symrail_transport::region::Segment;
 
@@ -21,6 +22,10 @@ const DATA: usize = WORD + 8192;
 const URGENT: Owner = Owner { issuer: HOST, tag: Some(1) };
 const BULK: Owner = Owner { issuer: HOST + 1, tag: None };
 
+/// The two kinds of operations that are cut over several lanes.
+const CUT: [(RailPolicy, Priority); 2] =
+    [(RailPolicy::RoundRobin, Priority::Bulk), (RailPolicy::Adaptive, Priority::Urgent)];
+
 struct World {
     engines: [Engine; 2],
     fabric: Fabric,
@@ -32,10 +37,13 @@ struct World {
 
 impl World {
     fn new(lanes: usize, config: FabricConfig) -> World {
+        World::with(RailPolicy::RoundRobin, lanes, config)
+    }
+
+    fn with(rails: RailPolicy, lanes: usize, config: FabricConfig) -> World {
         simulation::set_nanos(Some(0));
         let fabric = Fabric::new(1, config);
-        let policy =
-            Policy { rails: RailPolicy::RoundRobin, stripe_threshold: 1 << 30, native_amo: false, timeout_s: 60 };
+        let policy = Policy { rails, stripe_threshold: 1 << 30, native_amo: false, timeout_s: 60 };
         let mut engines = [0, 1].map(|pe| {
             let rails = (0..lanes).map(|lane| fabric.open(&format!("{pe}rail{lane}")).unwrap()).collect();
             Engine::new(Endpoint::new(Role::Proxy, pe, 2, rails, policy).unwrap())
@@ -91,7 +99,7 @@ impl World {
     }
 
     /// What a step of the way to a quiet of all issuers checks.
-    fn quiet(&mut self, mut check: impl FnMut(&World)) {
+    fn quiet(&mut self, mut check: impl FnMut(&mut World)) {
         for _ in 0..100_000 {
             self.engines[0].start_quiet(HOST);
             self.engines[0].start_quiet(BULK.issuer);
@@ -187,24 +195,27 @@ fn a_rail_that_delivers_one_after_the_other_has_two_pieces_at_most() {
 }
 
 #[test]
-fn a_fence_orders_bulk_operations_and_others() {
-    for (lanes, delay) in [(1, 200), (2, 200), (4, 128)] {
-        let mut world = World::new(lanes, FabricConfig { delay, ..plain() });
-        world.submit(world.put_signal(1, LEN), BULK, Priority::Bulk);
+fn a_fence_orders_cut_operations_and_others() {
+    for ((policy, priority), (lanes, delay)) in
+        CUT.into_iter().flat_map(|cut| [(1, 200), (2, 200), (4, 128)].map(|fabric| (cut, fabric)))
+    {
+        let mut world = World::with(policy, lanes, FabricConfig { delay, ..plain() });
+        world.submit(world.put_signal(1, LEN), BULK, priority);
         // An urgent one without a fence may come first; both signals add 1.
         world.engines[0].fence();
         world.submit(world.put_signal(0, 8), URGENT, Priority::Urgent);
         world.engines[0].fence();
-        world.submit(world.put(2), BULK, Priority::Bulk);
+        world.submit(world.put(2), BULK, priority);
         let mut seen = [false; 3];
         world.quiet(|world| {
             let word = world.word();
             let later = world.memory[1][2 * LEN / 8..3 * LEN / 8].iter().any(|&value| value != 0);
             assert!(word == 0 || world.has_arrived(1), "a signal came before its data");
-            assert!(!later || word == 2, "a bulk put passed what was before the fence");
+            assert!(!later || word == 2, "a cut put passed what was before the fence");
             seen[word as usize] = true;
         });
-        assert!(world.has_arrived(2) && world.word() == 2 && seen[0] && seen[2]);
+        assert!(world.has_arrived(2) && world.word() == 2);
+        assert!(seen[0] && seen[2], "{policy:?}, {lanes} lanes: nothing was seen under way: {seen:?}");
     }
 }
 
@@ -230,29 +241,52 @@ fn a_bulk_operation_behind_a_fence_asks_for_the_delivery_of_small_writes() {
 /// A round takes four seconds here, so all pieces take longer than the time-out.
 #[test]
 fn what_waits_behind_pieces_that_move_is_not_late() {
-    let mut world = World::new(1, FabricConfig { queue_depth: 1, ..plain() });
-    (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, Priority::Bulk));
-    world.engines[0].fence();
-    world.submit(world.put_signal(0, 8), URGENT, Priority::Urgent);
-    let rounds = (1..1000).find(|&round| {
-        let seconds = 4 * round..4 * round + 4;
-        world.engines.iter_mut().for_each(|engine| seconds.clone().for_each(|second| engine.tick(second)));
-        world.round();
-        world.word() == 1
-    });
-    assert!(rounds.is_some_and(|rounds| 4 * rounds > 61), "{rounds:?}");
-    assert!(world.engines[0].take_error(BULK.issuer).is_none() && (1..COUNT).all(|number| world.has_arrived(number)));
+    for (lanes, (policy, priority)) in [1, 2].into_iter().zip(CUT) {
+        let mut world = World::with(policy, lanes, FabricConfig { queue_depth: 1, ..plain() });
+        (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, priority));
+        world.engines[0].fence();
+        world.submit(world.put_signal(0, 8), URGENT, Priority::Urgent);
+        let rounds = (1..1000).find(|&round| {
+            let seconds = 4 * round..4 * round + 4;
+            world.engines.iter_mut().for_each(|engine| seconds.clone().for_each(|second| engine.tick(second)));
+            world.round();
+            world.word() == 1
+        });
+        assert!(rounds.is_some_and(|rounds| 4 * rounds > 61), "{rounds:?}");
+        assert!(world.engines[0].take_error(BULK.issuer).is_none());
+        assert!((1..COUNT).all(|number| world.has_arrived(number)));
+    }
 }
 
 #[test]
 fn pieces_of_a_lane_that_fails_arrive_over_others() {
-    let mut world = World::new(2, FabricConfig { delay: 200, ..plain() });
-    (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, Priority::Bulk));
-    (0..3).for_each(|_| world.round());
-    world.fabric.take_down(0);
-    world.quiet(|_| {});
+    for (policy, priority) in CUT {
+        let mut world = World::with(policy, 2, FabricConfig { delay: 200, ..plain() });
+        (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, priority));
+        assert!(world.posts().0 < (COUNT * LEN / PIECE) as u64, "{priority:?}: pieces wait");
+        (0..3).for_each(|_| world.round());
+        world.fabric.take_down(0);
+        world.quiet(|_| {});
+        assert!((0..COUNT).all(|number| world.has_arrived(number)));
+        assert_eq!(world.lanes, 2);
+    }
+}
+
+#[test]
+fn pieces_of_bulk_operations_wait_for_those_of_others() {
+    let mut world = World::with(RailPolicy::Adaptive, 2, FabricConfig { queue_depth: 1, ..plain() });
+    (0..COUNT - 1).for_each(|number| world.submit(world.put(number), BULK, Priority::Bulk));
+    let (before, _) = world.posts();
+    world.submit(world.put(COUNT - 1), URGENT, Priority::Urgent);
+    let mut posts = None;
+    world.quiet(|world| {
+        if posts.is_none() && world.has_arrived(COUNT - 1) {
+            posts = Some(world.posts().0);
+        }
+    });
+    let most = before + (LEN / PIECE) as u64 + 1 + 4;
+    assert!(posts.is_some_and(|posts| posts <= most), "{posts:?} pieces, {most} at most");
     assert!((0..COUNT).all(|number| world.has_arrived(number)));
-    assert_eq!(world.lanes, 2);
 }
 
 #[test]
@@ -268,4 +302,17 @@ fn there_is_room_for_urgent_operations_however_many_are_bulk() {
     let source = Source::Stable(world.at(0));
     world.submit(Command::Put { dest: WORD as u64 + 8, source, len: 8 }, URGENT, Priority::Urgent);
     world.quiet(|_| {});
+}
+
+#[test]
+fn urgent_operations_that_are_cut_are_refused_where_there_is_no_room() {
+    let mut world = World::with(RailPolicy::Adaptive, 2, plain());
+    let put = Command::Put { dest: 0, source: Source::Stable(world.at(0)), len: 3 * PIECE as u64 };
+    let refusal = (0..8192).find_map(|_| {
+        // SAFETY: as in `World::submit`.
+        unsafe { world.engines[0].submit_as(1, put, BULK, Priority::Urgent) }.err()
+    });
+    assert!(matches!(refusal, Some(Error::Full { .. })), "{refusal:?}");
+    world.quiet(|_| {});
+    assert!(world.engines[0].take_error(BULK.issuer).is_none());
 }

@@ -21,13 +21,13 @@ pub struct Owner {
     pub tag: Option<u64>,
 }
 
-/// Bytes of a piece of a bulk operation.
-pub(super) const PIECE: u64 = 64 << 10;
-
 /// How long an operation may wait for others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// It is posted at once, whatever bulk operations wait.
+    /// It is posted at once, whatever bulk operations wait. With [`RailPolicy::Adaptive`] that is the first pieces of
+    /// one of more than 128 KiB.
+    ///
+    /// [`RailPolicy::Adaptive`]: crate::env::RailPolicy::Adaptive
     #[default]
     Urgent,
     /// Its data, if that is more than 64 KiB, travels in pieces of as many bytes. On each lane two of them at most wait
@@ -224,12 +224,6 @@ impl Command {
                 | RequestKind::Pong => Operation::Quiet,
             },
         }
-    }
-
-    /// Whether its data travels in pieces.
-    #[inline]
-    pub(super) fn is_cut(&self, priority: Priority) -> bool {
-        priority == Priority::Bulk && self.bytes() > PIECE
     }
 
     /// The local buffer; null if it has none.

@@ -32,11 +32,11 @@ impl TargetAgent for NoAgent {
 
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, home, op, next, len, posted, bulk, .. }) = self.core.queue.get(id) else {
+        let Some(&WorkRequest { work, dest, home, op, next, len, posted, cut, .. }) = self.core.queue.get(id) else {
             return;
         };
-        if bulk && usize::from(home) == self.lane {
-            self.core.bulk.measure(dest, self.lane, self.core.clock.micros().wrapping_sub(posted));
+        if cut && usize::from(home) == self.lane {
+            self.core.cut.measure(dest, self.lane, self.core.clock.micros().wrapping_sub(posted));
         }
         if self.core.lanes.measures()
             && usize::from(home) == self.lane
@@ -198,10 +198,10 @@ impl Core {
     pub(super) fn retire(&mut self, id: u64) {
         let Some(request) = self.queue.get(id) else { return };
         self.observer.done(id, request, self.profile.n_pes());
-        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, bulk, .. } = *request;
+        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, cut, .. } = *request;
         self.queue.remove(id);
-        if bulk {
-            self.bulk.end(dest, home.into());
+        if cut {
+            self.cut.end(dest, home.into());
         }
         let lane = usize::from(lane);
         if in_window && let Some(c) = self.lanes.get_mut(dest, lane) {

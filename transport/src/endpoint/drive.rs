@@ -19,7 +19,7 @@ impl Endpoint {
         self.core.lanes.expect_on_all();
         self.core.queue.is_clear()
             && !self.core.lanes.defer_any()
-            && self.core.bulk.may_sleep()
+            && self.core.cut.may_sleep()
             && !self.core.ops.has_followups()
             && !self.core.loops.pending()
             && !self.core.recovery.has_requests()
@@ -88,7 +88,7 @@ impl Endpoint {
         if self.core.lanes.defer_any() {
             self.launch_deferred();
         }
-        if self.core.bulk.waits() {
+        if self.core.cut.waits() {
             self.post_pieces();
         }
         events
@@ -211,7 +211,7 @@ impl Endpoint {
         if !self.core.clock.tick(now_s) {
             return;
         }
-        self.core.note_moved_bulk();
+        self.core.note_moved_pieces();
         let stuck = self.core.expire();
         self.end_stuck(stuck);
         self.core.give_up_late();

@@ -14,7 +14,7 @@
 //! | `operations` | one record of each operation that has not ended |
 //! | `lanes` | work under way on each lane; the lane of an operation; which operations wait because of a fence |
 //! | `queue` | work requests until a rail has completed them |
-//! | `bulk` | the data of bulk operations, which gives way to all others |
+//! | `cut` | the data of large operations in pieces, which give way to operations that are not cut |
 //! | `swap_loop::Loops` | AMOs that the endpoint performs by loops |
 //! | `failover::Recovery` | recovery work for failed lanes |
 //! | `observe` | counters, times, records |
@@ -50,11 +50,11 @@
 //! checks.
 
 mod abilities;
-mod bulk;
 mod clock;
 pub mod command;
 mod completion;
 mod counted;
+mod cut;
 mod drive;
 mod emulate;
 mod failover;
@@ -76,10 +76,10 @@ mod submit;
 mod swap_loop;
 mod wait_predictor;
 
-use bulk::Bulk;
 use clock::Clock;
 use command::OpHandle;
 pub use completion::NoAgent;
+use cut::Cut;
 use failover::Recovery;
 use issuers::Issuers;
 pub use lanes::LaneSpeed;
@@ -160,7 +160,7 @@ struct Core {
     closing: Vec<(u32, Range<u64>)>,
     bounce: Bounce,
     queue: SendQueue,
-    bulk: Bulk,
+    cut: Cut,
     recovery: Recovery,
     ops: Operations,
     issuers: Issuers,

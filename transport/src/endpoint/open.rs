@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::abilities::{AMO_LANE, Abilities};
-use super::bulk::Bulk;
 use super::clock::Clock;
+use super::cut::Cut;
 use super::failover::{Failover, Recovery};
 use super::issuers::Issuers;
 use super::lanes::{Lanes, MAX_LANES};
@@ -53,7 +53,7 @@ impl Endpoint {
             ops: Operations::new(),
             issuers: Issuers::new(),
             queue: SendQueue::new(lanes),
-            bulk: Bulk::new(lanes),
+            cut: Cut::new(lanes),
             late: Vec::new(),
             closing: Vec::new(),
             recovery: Recovery::new(lanes),

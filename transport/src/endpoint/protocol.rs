@@ -4,7 +4,7 @@
 //! later steps follow the result: the check of order behind a fence, `launch`, `message` and the work requests.
 //! [`protocol_table`](super::protocol_table) lists what `place` returns (`symrail info --protocols`).
 
-use super::command::{Command, Fetch, Source};
+use super::command::{Command, Fetch, Priority, Source};
 use super::profile::Role;
 use super::software;
 use crate::rail::{Order, RailCaps};
@@ -107,8 +107,8 @@ pub(super) struct PostFlags {
     pub defer_doorbell: bool,
     /// Its data is split over all lanes.
     pub stripe: bool,
-    /// Its data travels in pieces, which give way to other operations.
-    pub bulk: bool,
+    /// The priority of its data's pieces, if it travels in such.
+    pub cut: Option<Priority>,
 }
 
 impl PostFlags {
@@ -119,7 +119,7 @@ impl PostFlags {
         coalesce: false,
         defer_doorbell: false,
         stripe: false,
-        bulk: false,
+        cut: None,
     };
 }
 
@@ -150,8 +150,8 @@ pub(super) struct Path {
     pub straight: bool,
     /// The data is split over all lanes.
     pub striped: bool,
-    /// The data travels in pieces, which give way to other operations.
-    pub bulk: bool,
+    /// The priority of the data's pieces, if it travels in such.
+    pub cut: Option<Priority>,
     pub unrecorded: Unrecorded,
 }
 
@@ -211,14 +211,14 @@ impl Protocols {
     /// The protocol of an operation over a path.
     #[inline(always)]
     pub fn select(&self, command: &Command, completion: Completion, path: Path) -> Protocol {
-        if path.bulk {
+        if path.cut.is_some() {
             let form = match command {
                 Command::Get { .. } => Form::Read,
                 // The pieces take any lane.
                 Command::PutSignal { .. } => Form::WriteThenSignal,
                 _ => Form::Write,
             };
-            return Protocol { form, flags: PostFlags { bulk: true, ..PostFlags::AT_ONCE } };
+            return Protocol { form, flags: PostFlags { cut: path.cut, ..PostFlags::AT_ONCE } };
         }
         let rail = &self.rails[path.lane];
         // An operation that a fence keeps on a lane travels with those before it.

@@ -61,7 +61,7 @@ impl Endpoint {
             return Ok(0);
         }
         self.need(pe)?;
-        if !self.ready() || (priority == Priority::Bulk && !self.core.bulk.has_room()) {
+        if !self.ready() || !self.core.cut.has_room(priority) {
             return Err(Error::Full { operation, pe });
         }
         if native {

@@ -39,8 +39,8 @@ pub enum RailPolicy {
     RoundRobin,
     /// Large operations over all rails at once.
     Stripe,
-    /// Each operation on the rail that should complete it first, by measured bandwidth and latency. Host endpoints, for
-    /// small operations, use the first rail.
+    /// Each operation, and each piece of one of more than 128 KiB, on the rail that should complete it first, by
+    /// measured bandwidth and latency. Host endpoints, for small operations, use the first rail.
     Adaptive,
 }
 

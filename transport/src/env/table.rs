@@ -84,7 +84,7 @@ settings! {
     "NIC_LIST" nic_list: Option<NicList> = None, Maybe<NicList>, "The rails to use, or after ^ not to use.";
     /// The user's text, known to be well-formed; [`NicPeMapping`](crate::topology::NicPeMapping) parses it.
     "NIC_PE_MAPPING" nic_pe_mapping: Option<String> = None, Maybe<Mapping>, "Which NIC each PE of a host uses: the first count PEs use the first NIC, and so on; unset spreads PEs by distance.";
-    "RAIL_POLICY" rail_policy: RailPolicy = RailPolicy::RoundRobin, OneOf<RailPolicy>, "Operations on one rail in turn, or large ones over all at once, or each on the rail that should complete it first, as measured.";
+    "RAIL_POLICY" rail_policy: RailPolicy = RailPolicy::RoundRobin, OneOf<RailPolicy>, "Operations on one rail in turn, or large ones over all at once, or each, in pieces if large, on the rail that should complete it first, as measured.";
     "STRIPE_THRESHOLD" stripe_threshold: usize = 256 << 10, Size<1>, "The size from which the stripe policy splits an operation over rails.";
     "AMO_PATH" amo_path: AmoPath = AmoPath::Auto, OneOf<AmoPath>, "Who performs atomics at the target; auto is the target agent unless only the NIC can.";
     "IB_MODE" ib_mode: IbMode = IbMode::Auto, OneOf<IbMode>, "How ibverbs carries atomics and signals; auto decides by what the device can do.";

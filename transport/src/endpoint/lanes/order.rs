@@ -8,13 +8,16 @@
 use super::{Connection, Deferred, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
 use crate::endpoint::command::{Command, OpHandle, Priority};
+use crate::endpoint::cut::PIECE;
 use crate::endpoint::profile::Profile;
 use crate::endpoint::protocol::{Completion, Path, Protocol, Unrecorded};
 use crate::pe::Pe;
 use crate::rail::Dest;
 
 /// Operations of up to so many bytes share a lane, so that many of them need few messages and acknowledgements.
-pub(super) const COALESCED_MAX: u64 = 64 << 10;
+const COALESCED_MAX: u64 = 64 << 10;
+/// Operations of up to so many bytes are whole, unless they are bulk.
+const WHOLE_MAX: u64 = 2 * PIECE;
 /// A lane with so many more bytes under way than another one is no longer the lane for small operations.
 const SPREAD: u64 = 128 << 10;
 
@@ -85,8 +88,9 @@ impl Lanes {
         let at = self.slots.find(pe);
         let peer = &self.peers[at];
         let is_get = matches!(command, Command::Get { .. });
-        if command.is_cut(priority) {
-            return if peer.defers() && !is_get { None } else { self.place_bulk(pe, command, self.epoch, profile) };
+        if self.is_cut(peer, command, priority) {
+            let waits = peer.defers() && !is_get;
+            return if waits { None } else { self.place_cut(pe, command, priority, self.epoch, profile) };
         }
         let lane = if is_get {
             // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
@@ -101,9 +105,28 @@ impl Lanes {
         Some((lane, self.select(pe, at, lane, command, completion, profile)))
     }
 
-    /// As [`Lanes::place`], for a bulk operation, whose pieces may take any lane: so all that a fence orders before it
+    /// Whether an operation's data travels in pieces. Where lanes are measured, no large one is bound to the speed that
+    /// a lane has when it begins.
+    #[inline(always)]
+    fn is_cut(&self, peer: &Peer, command: &Command, priority: Priority) -> bool {
+        match priority {
+            Priority::Bulk => command.bytes() > PIECE,
+            Priority::Urgent => {
+                self.measures() && command.bytes() > WHOLE_MAX && peer.lanes > 1 && self.spare_interval.is_none()
+            }
+        }
+    }
+
+    /// As [`Lanes::place`], for a cut operation, whose pieces may take any lane: so all that a fence orders before it
     /// must be delivered. The lane is the one that it holds.
-    fn place_bulk(&mut self, pe: Pe, command: &Command, epoch: u32, profile: &Profile) -> Option<(usize, Protocol)> {
+    fn place_cut(
+        &mut self,
+        pe: Pe,
+        command: &Command,
+        priority: Priority,
+        epoch: u32,
+        profile: &Profile,
+    ) -> Option<(usize, Protocol)> {
         let mut lanes = self.each(pe);
         let (first, at) = (lanes.first(), self.enter(pe));
         let lane = lanes.find(|&lane| self.is_up(pe, lane)).unwrap_or(first);
@@ -114,7 +137,7 @@ impl Lanes {
             }
             (self.peers[at].epoch, self.peers[at].pinned) = (epoch, None);
         }
-        let path = Path { bulk: true, ..self.path(at, lane, command.bytes(), profile, Unrecorded::Nothing) };
+        let path = Path { cut: Some(priority), ..self.path(at, lane, command.bytes(), profile, Unrecorded::Nothing) };
         Some((lane, profile.protocols().select(command, Completion::Signaled, path)))
     }
 
@@ -210,7 +233,7 @@ impl Lanes {
             single: peer.lanes == 1,
             straight: self.connections[at * self.rails + lane].is_straight(),
             striped: self.is_striped(peer, bytes, profile),
-            bulk: false,
+            cut: None,
             unrecorded,
         }
     }
@@ -280,7 +303,9 @@ impl Lanes {
         while let Some(&Deferred { op, command, priority, epoch }) = self.peer(pe).deferred.front() {
             let placed = match over(op) {
                 true => None,
-                false if command.is_cut(priority) => Some(self.place_bulk(pe, &command, epoch, profile)?),
+                false if self.is_cut(self.peer(pe), &command, priority) => {
+                    Some(self.place_cut(pe, &command, priority, epoch, profile)?)
+                }
                 false => Some(self.place_behind(pe, &command, Completion::Batched, epoch, profile)?),
             };
             self.peer_mut(pe).deferred.pop_front();
@@ -296,10 +321,10 @@ impl Lanes {
         self.peer(pe).deferred.iter().map(|deferred| deferred.op)
     }
 
-    /// A lane that a deferred bulk operation waits for although nobody asks whether its writes are delivered.
-    pub fn unflushed_before_bulk(&self, pe: Pe) -> Option<usize> {
-        let first = self.peer(pe).deferred.front();
-        first.filter(|first| first.command.is_cut(first.priority))?;
+    /// A lane that a deferred cut operation waits for although nobody asks whether its writes are delivered.
+    pub fn unflushed_before_cut(&self, pe: Pe) -> Option<usize> {
+        let peer = self.peer(pe);
+        peer.deferred.front().filter(|first| self.is_cut(peer, &first.command, first.priority))?;
         self.each(pe).find(|&lane| self.is_up(pe, lane) && self.get(pe, lane).is_some_and(|c| c.dirty))
     }
 
@@ -451,6 +476,21 @@ mod tests {
                 assert_eq!(lanes.pick(1, 8), Some(expected), "{policy:?}, {under_way}");
             }
         }
+    }
+
+    #[test]
+    fn large_operations_are_cut_where_they_may_take_several_measured_lanes() {
+        let source = Source::Stable(std::ptr::null());
+        let cut = |(lanes, profile): &mut (Lanes, Profile), len| {
+            let put = Command::Put { dest: 0, source, len };
+            let placed = lanes.place(1, &put, Completion::Signaled, Priority::Urgent, profile);
+            placed.unwrap().1.flags.cut.is_some()
+        };
+        let mut measured = two_lanes_with(true, RailPolicy::Adaptive);
+        assert!(!cut(&mut measured, WHOLE_MAX) && cut(&mut measured, WHOLE_MAX + 1));
+        assert!(!cut(&mut two_lanes(true), MEGABYTE), "not measured");
+        measured.0.keep_others_spare();
+        assert!(!cut(&mut measured, MEGABYTE), "one lane is used");
     }
 
     /// The lane of a put.

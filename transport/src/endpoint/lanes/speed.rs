@@ -3,14 +3,14 @@
 //! Bandwidth and latency are exponential averages over completed writes and reads. Completions behind one another on a
 //! lane show its bandwidth if they are further apart than their posts, because the lane was what kept them apart.
 //! Otherwise the posts may have, and the bandwidth is at least so much. A completion of work that found the lane idle
-//! shows the latency: the rest of its time, once its bytes are accounted for. Small operations show no bandwidth: their
-//! number limits them, not their bytes.
+//! shows the latency: the rest of its time, once its bytes are accounted for. What is smaller than a piece of a cut
+//! operation shows no bandwidth: its number limits it, not its bytes.
 //!
 //! The same is measured of each rail, over its lanes to all peers. Which of the two limits an operation is not known, so
 //! the one counts that makes it end later.
 
 use super::Lanes;
-use super::order::COALESCED_MAX;
+use crate::endpoint::cut::PIECE;
 use crate::pe::Pe;
 
 /// The time over which the bandwidth is averaged, in microseconds of work.
@@ -55,7 +55,7 @@ impl Speed {
         let between_posts = posted.wrapping_sub(self.last_posted).cast_signed().max(0) as f32;
         let behind_another = self.time > 0.0 && gap < took;
         (self.last, self.last_posted) = (now, posted);
-        let (small, len) = (len <= COALESCED_MAX, len as f32);
+        let (small, len) = (len < PIECE, len as f32);
         if small && (behind_another || self.bandwidth().is_none()) {
             return;
         }
@@ -132,7 +132,7 @@ impl Lanes {
     }
 
     /// The bandwidth of a peer's fastest lane, in bytes in a microsecond; 1 if none is known.
-    pub(super) fn fastest(&self, pe: Pe) -> f32 {
+    pub fn fastest(&self, pe: Pe) -> f32 {
         let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
         let known = speeds.filter_map(Speed::bandwidth).fold(0.0, f32::max);
         if known > 0.0 { known } else { 1.0 }
@@ -140,7 +140,7 @@ impl Lanes {
 
     /// The time, in microseconds, after which an operation of `len` bytes should be complete on a lane. A lane that is
     /// not known counts as having bandwidth `unknown`.
-    pub(super) fn expected(&self, pe: Pe, lane: usize, len: u64, unknown: f32) -> f32 {
+    pub fn expected(&self, pe: Pe, lane: usize, len: u64, unknown: f32) -> f32 {
         let of_lane = self.speeds[self.slots.find(pe) * self.rails + lane];
         let (here, all) = (self.under_way(pe, lane), self.loads[lane]);
         let by_lane = of_lane.expected(self.now, here, len, unknown);

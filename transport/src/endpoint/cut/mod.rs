@@ -1,24 +1,28 @@
-//! Bulk operations: the data of a large transfer in pieces, of which the rails never have many.
+//! Cut operations: the data of a large transfer in pieces, of which the rails never have many.
 //!
-//! An operation that is not bulk, on the same lane or from another endpoint over the same rail, waits for the pieces
+//! Large bulk operations are cut, and where lanes are measured also others ([`Lanes`](super::lanes::Lanes) decides).
+//! An operation that is not cut, on the same lane or from another endpoint over the same rail, waits for the pieces
 //! that the rail has. So a lane gets as many pieces as its path holds, and up to two that wait there for others
-//! ([`Window`]). The rest waits here, where no other operation waits behind it. Each piece takes the lane with the most
-//! room, so lanes of any speed are used as they deliver.
+//! ([`Window`]). The rest waits here, where no such operation waits behind it, and pieces of bulk operations behind all
+//! others. Each piece takes a lane that has room when it is posted, so lanes of any speed are used as they deliver, also
+//! when that changes.
 //!
-//! A bulk operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so operations
+//! A cut operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so operations
 //! behind a fence wait for it.
 
 mod post;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::command::OpHandle;
+use super::command::{OpHandle, Priority};
 use crate::pe::Pe;
 
+/// Bytes of a piece of a cut operation.
+pub(super) const PIECE: u64 = 64 << 10;
 /// Pieces that a lane has in any case. As many may wait for others on the path.
 const LEAST: u32 = 2;
-/// The most operations with pieces that wait. The table of operations has room for others then.
-const MOST: usize = 1024;
+/// The most bulk operations with pieces that wait. The table of operations has room for others then.
+const MOST_BULK: usize = 1024;
 
 /// The pieces of an operation that are not posted yet.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +32,7 @@ pub(super) struct Pieces {
     pub ptr: *mut u8,
     pub left: u64,
     pub reads: bool,
+    pub priority: Priority,
 }
 
 /// How many pieces a lane to a peer may have. Times are in microseconds.
@@ -98,65 +103,97 @@ impl Window {
     }
 }
 
-/// The bulk operations on one peer.
+/// The cut operations on one peer.
 struct Peer {
-    waiting: VecDeque<Pieces>,
+    /// Those with pieces that wait, by priority.
+    waiting: [VecDeque<Pieces>; 2],
+    /// Their bytes that are not posted yet.
+    left: [u64; 2],
     /// By the lane on which a piece was first posted.
     windows: Box<[Window]>,
     /// A piece has ended since the last tick.
     moved: bool,
 }
 
-/// The bulk operations of an endpoint.
+impl Peer {
+    /// The priority of the operations whose pieces are posted next.
+    fn next(&self) -> Option<usize> {
+        self.waiting.iter().position(|waiting| !waiting.is_empty())
+    }
+}
+
+/// The cut operations of an endpoint.
 #[derive(Default)]
-pub(super) struct Bulk {
+pub(super) struct Cut {
     peers: BTreeMap<Pe, Peer>,
-    /// Operations that wait, to all peers.
-    waiting: usize,
+    /// Operations with pieces that wait, to all peers, by priority.
+    waiting: [usize; 2],
     /// Pieces under way on each rail, to all peers.
     on_rails: Vec<u32>,
 }
 
-impl Bulk {
-    pub fn new(rails: usize) -> Bulk {
-        Bulk { on_rails: vec![0; rails], ..Bulk::default() }
+impl Cut {
+    pub fn new(rails: usize) -> Cut {
+        Cut { on_rails: vec![0; rails], ..Cut::default() }
     }
 
     /// Whether any piece waits.
     #[inline]
     pub fn waits(&self) -> bool {
-        self.waiting > 0
+        self.waiting != [0; 2]
     }
 
-    /// Whether there is room for another operation.
-    pub fn has_room(&self) -> bool {
-        self.waiting < MOST
+    /// Whether there is room for another operation of a priority, if the table of operations has some.
+    pub fn has_room(&self, priority: Priority) -> bool {
+        priority == Priority::Urgent || self.waiting[priority as usize] < MOST_BULK
     }
 
     /// Whether the end of a piece will be the time to post those that wait.
     pub fn may_sleep(&self) -> bool {
-        self.peers.values().all(|peer| peer.waiting.is_empty() || peer.windows.iter().any(|w| w.under_way > 0))
+        self.peers.values().all(|peer| peer.next().is_none() || peer.windows.iter().any(|w| w.under_way > 0))
     }
 
     fn add(&mut self, pe: Pe, pieces: Pieces) {
         let rails = self.on_rails.len();
-        let new = || Peer { waiting: VecDeque::new(), windows: vec![Window::default(); rails].into(), moved: false };
-        self.peers.entry(pe).or_insert_with(new).waiting.push_back(pieces);
-        self.waiting += 1;
+        let windows = || vec![Window::default(); rails].into();
+        let new = || Peer { waiting: Default::default(), left: [0; 2], windows: windows(), moved: false };
+        let (peer, at) = (self.peers.entry(pe).or_insert_with(new), pieces.priority as usize);
+        peer.left[at] += pieces.left;
+        peer.waiting[at].push_back(pieces);
+        self.waiting[at] += 1;
     }
 
     /// The first peer from a number on with waiting pieces.
     fn next_peer(&self, from: Pe) -> Option<Pe> {
-        self.peers.range(from..).find(|(_, peer)| !peer.waiting.is_empty()).map(|(&pe, _)| pe)
+        self.peers.range(from..).find(|(_, peer)| peer.next().is_some()).map(|(&pe, _)| pe)
     }
 
-    fn first(&mut self, pe: Pe) -> Option<&mut Pieces> {
-        self.peers.get_mut(&pe)?.waiting.front_mut()
+    /// The operation to a peer whose piece is posted next.
+    fn first(&self, pe: Pe) -> Option<Pieces> {
+        let peer = self.peers.get(&pe)?;
+        peer.waiting[peer.next()?].front().copied()
     }
 
-    fn drop_first(&mut self, pe: Pe) {
-        let dropped = self.peers.get_mut(&pe).and_then(|peer| peer.waiting.pop_front());
-        self.waiting -= usize::from(dropped.is_some());
+    /// Bytes that operations of the same priority as the first one to a peer have left.
+    fn left(&self, pe: Pe) -> u64 {
+        self.peers.get(&pe).and_then(|peer| Some(peer.left[peer.next()?])).unwrap_or(0)
+    }
+
+    /// Takes so many bytes of the first operation to a peer. Returns whether it has none left.
+    fn take(&mut self, pe: Pe, len: u64) -> bool {
+        let Some((peer, at)) = self.peers.get_mut(&pe).and_then(|peer| peer.next().map(|at| (peer, at))) else {
+            return true;
+        };
+        let Some(first) = peer.waiting[at].front_mut() else { return true };
+        (first.offset, first.ptr, first.left) =
+            (first.offset + len, first.ptr.wrapping_add(len as usize), first.left - len);
+        let last = first.left == 0;
+        peer.left[at] -= len;
+        if last {
+            peer.waiting[at].pop_front();
+            self.waiting[at] -= 1;
+        }
+        last
     }
 
     /// Whether a lane to a peer may get a piece, and if so its pieces as a part of its window. Other peers' pieces on
@@ -196,7 +233,7 @@ impl Bulk {
 
     /// The operations on a peer that have pieces to be posted.
     pub fn waiting_for(&self, pe: Pe) -> impl Iterator<Item = OpHandle> {
-        self.peers.get(&pe).into_iter().flat_map(|peer| peer.waiting.iter().map(|pieces| pieces.op))
+        self.peers.get(&pe).into_iter().flat_map(|peer| peer.waiting.iter().flatten().map(|pieces| pieces.op))
     }
 }
 
