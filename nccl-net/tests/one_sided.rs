@@ -111,7 +111,8 @@ fn other() {
     match role.as_str() {
         "all to all" => all_to_all(&member, &mut bootstrap),
         "strong signals" => strong_signals(&member, &mut bootstrap),
-        "a rank dies" => a_rank_dies(&member, &mut bootstrap),
+        "a rank leaves" if rank == 1 => return leave(member, &mut bootstrap),
+        "a rank dies" | "a rank leaves" => a_rank_ends(&member, &mut bootstrap),
         "refusals" => refusals(&member, &mut bootstrap),
         other => panic!("{other}"),
     }
@@ -260,7 +261,7 @@ fn strong_signals(m: &Member, bootstrap: &mut Bootstrap) {
 }
 
 /// The survivor's operations fail, and so does the group; nothing hangs.
-fn a_rank_dies(m: &Member, bootstrap: &mut Bootstrap) {
+fn a_rank_ends(m: &Member, bootstrap: &mut Bootstrap) {
     let rma = &m.rma;
     let data = Memory::new(4096);
     let memory = rma.register(data.base(), data.bytes(), 1).unwrap();
@@ -284,6 +285,15 @@ fn a_rank_dies(m: &Member, bootstrap: &mut Bootstrap) {
     assert!(rma.put(0, (memory, 0), 8, (memory, 8), 0).is_err(), "the group has failed");
     rma.deregister(memory);
     std::process::exit(0);
+}
+
+/// Closes the group while the other rank uses it, and ends.
+fn leave(m: Member, bootstrap: &mut Bootstrap) {
+    let data = Memory::new(4096);
+    let memory = m.rma.register(data.base(), data.bytes(), 1).unwrap();
+    bootstrap.gather(b"registered");
+    m.rma.deregister(memory);
+    m.rma.close();
 }
 
 /// What is wrong is refused by code, and the group stays usable.
@@ -345,6 +355,11 @@ fn who_sees_a_strong_signal_sees_all_puts_before_it() {
 #[test]
 fn a_rank_that_dies_fails_the_group() {
     group(2, 14, 2, "a rank dies");
+}
+
+#[test]
+fn operations_to_a_rank_that_has_left_fail_at_once() {
+    group(2, 14, 2, "a rank leaves");
 }
 
 #[test]
