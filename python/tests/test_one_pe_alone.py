@@ -200,3 +200,16 @@ for halo in ((-1, 0, 0), (1,)):
 said = "well"
 """
     assert said(code) == ["0: well", "1: well"]
+
+
+def test_units_of_time_and_fields_are_parts_of_a_dtype() -> None:
+    code = """
+for one, other in (("datetime64[s]", "datetime64[ns]"), ([("a", "f4"), ("b", "i4")], [("b", "i4"), ("a", "f4")])):
+    a, b, plain = symrail.array(4, one), symrail.array(4, other), np.zeros(4, other)
+    for call in (symrail.get, lambda *sides: symrail.broadcast(symrail.team_world(), *sides)):
+        assert says(lambda: call(b, a, 1 - me), errors.ArgumentError) != "well"
+        call(symrail.array(4, one), a, 0)
+    assert says(lambda: symrail.get(plain, a, me), errors.ArgumentError) != "well"
+said = "well"
+"""
+    assert said(code) == ["0: well", "1: well"]
