@@ -213,3 +213,11 @@ for one, other in (("datetime64[s]", "datetime64[ns]"), ([("a", "f4"), ("b", "i4
 said = "well"
 """
     assert said(code) == ["0: well", "1: well"]
+
+
+@pytest.mark.parametrize("pieces", [-1, 2**64 - 1, 2**64])
+def test_a_number_of_pieces_that_ranks_cannot_compare_is_refused(pieces: int) -> None:
+    assert said(f"said = says(lambda: overlap.Group(pieces={pieces}), errors.ArgumentError)") == [
+        "0: ArgumentError None",
+        "1: ArgumentError None",
+    ]
