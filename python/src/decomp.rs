@@ -71,8 +71,8 @@ impl CollectiveFree for Parts {
 }
 
 impl Parts {
-    /// Compares a call among all PEs before it begins, within the time limit. A call that one of them refuses is made by
-    /// none. Collective.
+    /// Compares a call among all PEs before it begins, within the time limit. If one of them refuses it, none makes it.
+    /// Collective.
     fn agree(&mut self, halo: bool, call: u64, passed: symrail_decomp::Result<()>) -> symrail_decomp::Result<()> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
