@@ -97,6 +97,22 @@ impl<'a> Wait<'a> {
     }
 }
 
+/// Memory beside memory that was made before, which is freed if the heap is exhausted: all PEs get that error. After
+/// another error it stays, as other PEs may not free theirs. Collective.
+pub(crate) fn beside<A, B>(made: A, next: Result<B>, free: impl FnOnce(A) -> Result<()>) -> Result<(A, B)> {
+    match next {
+        Ok(next) => Ok((made, next)),
+        Err(error) => {
+            if let Error::Runtime(error) = &error
+                && (error.is_exhausted() || matches!(error, symrail::Error::GrowthRefused { .. }))
+            {
+                free(made)?;
+            }
+            Err(error)
+        }
+    }
+}
+
 /// Blocks of a maximum size from every rank to every other one. See the [module](self).
 pub struct Exchange {
     block: usize,
@@ -154,8 +170,13 @@ impl Exchange {
         // The heap is symmetric: one PE that is not mapped somewhere gives all PEs an outbox.
         let all_mapped = rt.team_world()?.all((0..rt.n_pes()).all(|pe| rt.is_mapped(pe)))?;
         let inbox = rt.alloc_slice(all)?;
-        let outbox = rt.alloc_slice(if all_mapped { 0 } else { all })?;
-        let words = rt.alloc_slice(ranks * (SLOTS + 1))?;
+        let outbox = rt.alloc_slice(if all_mapped { 0 } else { all }).map_err(Error::from);
+        let (inbox, outbox) = beside(inbox, outbox, |inbox| Ok(inbox.free()?))?;
+        let words = rt.alloc_slice(ranks * (SLOTS + 1)).map_err(Error::from);
+        let ((inbox, outbox), words) = beside((inbox, outbox), words, |(inbox, outbox)| {
+            outbox.free()?;
+            Ok(inbox.free()?)
+        })?;
         let deliveries = (0..ranks * SLOTS).map(|_| None).collect();
         Ok(Exchange {
             rt: rt.clone(),

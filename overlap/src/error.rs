@@ -47,6 +47,14 @@ pub enum Error {
         /// The largest valid number.
         most: usize,
     },
+    /// Arguments that the caller refused before the call: see [`Products::refuse`](crate::Products::refuse).
+    #[error("PE {pe}: {product}: its arguments were refused")]
+    Refused {
+        /// This PE.
+        pe: Pe,
+        /// The product.
+        product: &'static str,
+    },
     /// An error of the driver, of cuBLASLt, of a kernel or of a device's state.
     #[error(transparent)]
     Gpu(#[from] symrail::kernels::cuda::Error),

@@ -124,6 +124,20 @@ impl Products {
         done.map(|()| output)
     }
 
+    /// Makes no product, and lets all ranks know: the arguments of this one were refused before it could make the call,
+    /// for a product whose sums are `reduced`, or for the product of all rows. Collective over the team.
+    ///
+    /// # Errors
+    /// A peer that does not answer.
+    pub fn refuse(&self, team: &Team, reduced: Option<Reduced>) -> Result<()> {
+        let product = reduced.map_or(Product::AllGatherMatmul, Reduced::product);
+        let refused = Error::Refused { pe: self.runtime().my_pe(), product: product.name() };
+        match self.agree(team, product, Err(refused), &Passed { own: 0, all: 0, width: 0, work: 0 }) {
+            Err(Error::Refused { .. }) => Ok(()),
+            told => told.map(drop),
+        }
+    }
+
     /// Returns the plans' memory to the heap. Collective over the team.
     ///
     /// # Errors

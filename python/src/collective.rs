@@ -11,7 +11,7 @@ use crate::gpu::DEFAULT_STREAM;
 use crate::held::HeldTeam;
 use crate::interrupt::waiting;
 use crate::on_stream::Collective;
-use crate::sides::Order;
+use crate::sides::{Order, must_be_of_one_type};
 use crate::stream;
 use crate::view::{Span, View};
 use crate::words;
@@ -34,6 +34,7 @@ impl Arrays {
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Arrays> {
         let job = &team.job;
+        let (to, from) = (dest, source);
         let (dest, source) = (job.any_view(dest, "dst")?, job.any_view(source, "src")?);
         for (view, role) in [(&dest, "dst"), (&source, "src")] {
             if !view.contiguous {
@@ -45,10 +46,7 @@ impl Arrays {
             }
         }
         dest.must_be_written("dst")?;
-        if dest.ty != source.ty {
-            let (to, from) = (dest.ty.name(), source.ty.name());
-            return Err(raise(Kind::Argument, &format!("dtypes differ: dst has {to}, src {from}")));
-        }
+        must_be_of_one_type((to, &dest), (from, &source))?;
         let order = match stream.map(stream::handle).transpose()? {
             Some(handle) => Some(Order { handle, waits: false }),
             None if job.gpu().is_some() && (dest.gpu.is_some() || source.gpu.is_some()) => {

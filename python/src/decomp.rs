@@ -19,6 +19,7 @@ use crate::deferred_free::{CollectiveFree, DeferredFree};
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of};
 use crate::interrupt;
 use crate::job::Job;
+use crate::objects::hash;
 use crate::runtime::Runtime;
 use crate::stream::handle as stream_handle;
 
@@ -52,13 +53,15 @@ struct Parts {
     /// There are kernels if arrays are in a GPU's memory.
     kernels: Option<GpuKernels>,
     heap: TeamHeap,
+    /// Why PEs cannot compare calls any more.
+    lost: Option<Error>,
 }
 
 impl CollectiveFree for Parts {
     const KIND: &'static str = "a Grid of symrail.decomp";
 
     fn free_on_all(self) -> PyResult<()> {
-        let Parts { plans, work, replaced, array, kernels, heap } = self;
+        let Parts { plans, work, replaced, array, kernels, heap, .. } = self;
         if let Some(kernels) = &kernels {
             kernels.device().gpu().synchronize().map_err(|error| raised(error.into()))?;
         }
@@ -68,6 +71,22 @@ impl CollectiveFree for Parts {
 }
 
 impl Parts {
+    /// Compares a call among all PEs before it begins, within the time limit. If one of them refuses it, none makes it.
+    /// Collective.
+    fn agree(&mut self, halo: bool, call: u64, passed: symrail_decomp::Result<()>) -> symrail_decomp::Result<()> {
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
+        let (team, limit) = (self.array.team(), self.array.runtime().timeout());
+        let all = [("the kind of call", halo.into()), ("axes, elements, halo or padding", call)];
+        let compared = with_timeout(limit, || team.compare_and_gather(name(halo), passed, &all, &[]));
+        if let Err(late @ Error::Runtime(symrail::Error::Interrupted { .. })) = &compared {
+            // What the others send later would be taken for a part of the next call.
+            self.lost = Some(late.clone());
+        }
+        compared.map(drop)
+    }
+
     /// The plan with this key, and a workspace for it.
     fn plan(
         &mut self,
@@ -99,6 +118,22 @@ impl Parts {
             None => Err(Error::Plan { what: "workspace", reason: "there is none".into() }),
         }
     }
+}
+
+/// The name of a call.
+fn name(halo: bool) -> &'static str {
+    if halo { "halo" } else { "transpose" }
+}
+
+/// Lets PEs know of a refusal, of which this PE has an exception.
+fn refused(halo: bool) -> Error {
+    Error::Plan { what: name(halo), reason: "its arguments were refused".into() }
+}
+
+/// Whether all PEs of the array get this error.
+fn is_of_all(error: &Error) -> bool {
+    use symrail::Error::{ParametersDiffer, TeamHeapFull};
+    matches!(error, Error::Grid { .. } | Error::Runtime(TeamHeapFull { .. } | ParametersDiffer { .. }))
 }
 
 /// The exception for an error.
@@ -156,15 +191,28 @@ impl Pencils {
             let heap = TeamHeap::new(rt, heap_bytes.saturating_add(WORDS))?;
             let (mut grid, mut mode) = (grid, Mode { engines, ..Mode::default() });
             let processes = Some(grid.processes).filter(|&given| given != [0, 0]);
-            if measured || processes.is_none() {
-                // Plans are made in this mode alone.
-                let only = Some(mode).filter(|_| !measured);
-                let tuning = Tuning { element, processes, mode: only, ..Tuning::default() };
-                let (same_team, tuned) = tune_on(kernels.as_ref(), &heap, team, grid, &tuning)?;
-                (team, grid, mode) = (same_team, tuned.grid, tuned.mode);
+            let spread = || {
+                if measured || processes.is_none() {
+                    // Plans are made in this mode alone.
+                    let only = Some(mode).filter(|_| !measured);
+                    let tuning = Tuning { element, processes, mode: only, ..Tuning::default() };
+                    let (same_team, tuned) = tune_on(kernels.as_ref(), &heap, team, grid, &tuning)?;
+                    (team, grid, mode) = (same_team, tuned.grid, tuned.mode);
+                }
+                Decomposition::new(&heap, team, grid)
+            };
+            match spread() {
+                Ok(array) => {
+                    let (plans, replaced) = (HashMap::new(), Vec::new());
+                    Ok((grid, mode, Parts { plans, work: None, replaced, array, kernels, heap, lost: None }))
+                }
+                Err(error) => {
+                    if is_of_all(&error) {
+                        heap.free()?;
+                    }
+                    Err(error)
+                }
             }
-            let array = Decomposition::new(&heap, team, grid)?;
-            Ok((grid, mode, Parts { plans: HashMap::new(), work: None, replaced: Vec::new(), array, kernels, heap }))
         };
         let (grid, mode, parts) = py.detach(move || with_timeout(limit, make)).map_err(raised)?;
         Ok(Pencils { grid, mode, parts: DeferredFree::new(Arc::clone(&job), parts), limit, job })
@@ -205,7 +253,8 @@ impl Pencils {
     ) -> PyResult<()> {
         let (from, to) = (axis(axes.0)?, axis(axes.1)?);
         let stream = stream.as_ref().map(stream_handle).transpose()?;
-        let buffers = [self.memory(&arrays.0, "src", stream)?, self.memory(&arrays.1, "dst", stream)?];
+        let memory = |array, role| self.memory(array, role, stream);
+        let buffers = memory(&arrays.0, "src").and_then(|src| Ok([src, memory(&arrays.1, "dst")?]));
         let key = (false, [from.index(), to.index()], false, element, forms);
         let [input_halo, output_halo, input_padding, output_padding] = forms;
         let wanted = Transpose {
@@ -232,11 +281,26 @@ impl Pencils {
         let ((along, dim), (halo, padding)) = (axis_and_dim, widths);
         let along = axis(along)?;
         let stream = stream.as_ref().map(stream_handle).transpose()?;
-        let buffer = self.memory(&array, "array", stream)?;
+        let buffers = self.memory(&array, "array", stream).map(|buffer| [buffer; 2]);
         let key = (true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]]);
         let form = Form { halo, padding };
         let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode: self.mode };
-        self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), [buffer; 2], stream)
+        self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), buffers, stream)
+    }
+
+    /// Tells the other PEs that this one was refused a transpose or a halo. PEs whose GPUs have a plan for such a call
+    /// do not ask: without plans on GPUs it is collective, else local.
+    fn tell(&self, py: Python<'_>, halo: bool) -> PyResult<()> {
+        let told = self.with(py, |parts| {
+            if parts.kernels.is_some() && parts.plans.keys().any(|key| key.0 == halo) {
+                return Ok(());
+            }
+            match parts.agree(halo, 0, Err(refused(halo))) {
+                Err(Error::Plan { .. }) => Ok(()),
+                told => told,
+            }
+        });
+        told?.map_err(raised)
     }
 
     /// Frees the memory. Later calls raise StateError. Collective.
@@ -266,18 +330,34 @@ impl Pencils {
         py: Python<'_>,
         key: Key,
         make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan> + Send,
-        buffers: [GpuMemory; 2],
+        buffers: PyResult<[GpuMemory; 2]>,
         stream: Option<usize>,
     ) -> PyResult<()> {
-        self.job.running()?;
+        let passed = buffers.as_ref().copied().map_err(|_| refused(key.0));
         let call = |parts: &mut Parts| {
-            parts.plan(key, make).and_then(|(plan, work)| {
-                // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream
-                // has come so far.
-                unsafe { plan.run(buffers, work, stream.unwrap_or(0)) }
-            })
+            // Rounds on GPUs do not wait for a comparison.
+            let compares = parts.kernels.is_none() || !parts.plans.contains_key(&key);
+            if compares {
+                parts.agree(key.0, hash(&format!("{key:?}")), passed.clone().map(drop))?;
+            }
+            let (plan, work) = parts.plan(key, make)?;
+            let none = GpuMemory { at: 0, bytes: 0 };
+            // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream has
+            // come so far. No memory is refused, which tells the peers.
+            unsafe { plan.run(passed.unwrap_or([none; 2]), work, stream.unwrap_or(0)) }
         };
+        let done = self.with(py, call)?;
+        buffers.and_then(|_| done.map_err(raised))
+    }
+
+    /// Makes a call, without Python's lock, one at a time.
+    fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&mut Parts) -> symrail_decomp::Result<R> + Send,
+    ) -> PyResult<symrail_decomp::Result<R>> {
+        self.job.running()?;
         let result = py.detach(|| self.parts.with(|parts| with_timeout(self.limit, || call(parts))));
-        result.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))?.map_err(raised)
+        result.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))
     }
 }

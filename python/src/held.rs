@@ -12,6 +12,8 @@ use crate::job::Job;
 pub struct HeldTeam {
     /// `None` for all PEs, and without a GPU.
     pub on_gpu: Option<DeviceTeam>,
+    /// Whether it is the job's own team of all PEs.
+    pub is_world: bool,
     team: Team,
     pub job: Arc<Job>,
 }
@@ -19,14 +21,14 @@ pub struct HeldTeam {
 impl HeldTeam {
     /// The team of all PEs. Collective.
     pub fn world(job: Arc<Job>) -> Result<HeldTeam> {
-        Ok(HeldTeam { on_gpu: None, team: job.runtime().team_world()?, job })
+        Ok(HeldTeam { on_gpu: None, is_world: true, team: job.runtime().team_world()?, job })
     }
 
     /// A team of some of this team's PEs. Collective over this one.
     pub fn split(&self, part: Option<symrail::Group>) -> Result<Option<HeldTeam>> {
         let Some(team) = self.team.split(part)? else { return Ok(None) };
         let on_gpu = self.job.gpu().map(|gpu| gpu.team(&team)).transpose()?;
-        Ok(Some(HeldTeam { on_gpu, team, job: Arc::clone(&self.job) }))
+        Ok(Some(HeldTeam { on_gpu, is_world: false, team, job: Arc::clone(&self.job) }))
     }
 
     /// Destroys the team. Collective over the team.

@@ -123,12 +123,27 @@ fn are_alike(dest: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> bool {
     }
 }
 
+/// Refuses arrays that differ in type. Kind and size do not tell units of time and the fields of structures.
+pub fn must_be_of_one_type(
+    (dest, to): (&Bound<'_, PyAny>, &View),
+    (source, from): (&Bound<'_, PyAny>, &View),
+) -> PyResult<()> {
+    let arrays = dest.cast::<PyUntypedArray>().ok().zip(source.cast::<PyUntypedArray>().ok());
+    let described = arrays.filter(|_| matches!(to.ty.kind, b'M' | b'm' | b'V'));
+    let differ =
+        |to: String, from: String| Err(raise(Kind::Argument, &format!("dtypes differ: dst has {to}, src {from}")));
+    if to.ty != from.ty {
+        return differ(to.ty.name(), from.ty.name());
+    }
+    match described.map(|(dest, source)| (dest.dtype(), source.dtype())) {
+        Some((to, from)) if !to.is_equiv_to(&from) => differ(to.to_string(), from.to_string()),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses arrays that differ in type or shape.
 fn agree((dest, to): (&Bound<'_, PyAny>, &View), (source, from): (&Bound<'_, PyAny>, &View)) -> PyResult<()> {
-    if to.ty != from.ty {
-        let (to, from) = (to.ty.name(), from.ty.name());
-        return Err(raise(Kind::Argument, &format!("dtypes differ: dst has {to}, src {from}")));
-    }
+    must_be_of_one_type((dest, to), (source, from))?;
     if to.lengths().zip(from.lengths()).is_some_and(|(to, from)| to.eq(from)) {
         return Ok(());
     }

@@ -4,11 +4,11 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use pyo3::prelude::*;
 use pyo3::types::PyAny;
+use symrail::Pe;
 use symrail::collective::Extent;
-use symrail::{Pe, Reduction};
 
 use crate::collective::{Arrays, Combining};
-use crate::errors::{Kind, failed, raise};
+use crate::errors::{Kind, failed, raise, raise_of};
 use crate::held::HeldTeam;
 use crate::interrupt::waiting;
 use crate::on_stream::Collective;
@@ -36,6 +36,11 @@ impl Team {
 
     fn read(&self) -> RwLockReadGuard<'_, Option<Arc<HeldTeam>>> {
         self.team.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Puts a team in the place of this one, which is returned.
+    fn put(&self, team: Option<Arc<HeldTeam>>) -> Option<Arc<HeldTeam>> {
+        std::mem::replace(&mut *self.team.write().unwrap_or_else(std::sync::PoisonError::into_inner), team)
     }
 
     /// The team, unless it was destroyed.
@@ -105,15 +110,30 @@ impl Team {
     }
 
     /// Gives the team up. Later calls on it raise StateError. Collective over the team. `timeout` is as for `barrier`.
+    ///
+    /// Raises StateError on all PEs if one of them still uses the team, which then stays: `pe`.
     #[pyo3(signature = (*, timeout=None))]
     fn destroy(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
-        let mut place = self.team.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match place.take().map(Arc::try_unwrap) {
-            None => Ok(()),
-            Some(Ok(team)) => waiting(py, timeout, || team.destroy()),
-            Some(Err(used)) => {
-                *place = Some(used);
-                Err(raise(Kind::State, "the team is that of all PEs, or another thread is in one of its calls"))
+        if let Some(team) = &*self.read() {
+            team.job.running()?;
+            if team.is_world {
+                return Err(raise(Kind::State, "the team of all PEs stays until finalize"));
+            }
+        }
+        // The waits below give Python's lock up, so that the place is not locked meanwhile.
+        let Some(team) = self.put(None) else { return Ok(()) };
+        let own = Arc::try_unwrap(team);
+        let used = waiting(py, timeout, || own.as_ref().unwrap_or_else(|used| used).gather(&[own.is_err().into()]))?;
+        let user = used.iter().position(|&used| used != 0);
+        match (own, user) {
+            (Ok(team), None) => waiting(py, timeout, || team.destroy()),
+            (own, user) => {
+                let team = own.map_or_else(|used| used, Arc::new);
+                let pe = team.group().pe(user.unwrap_or_default() as Pe);
+                self.put(Some(team));
+                let why =
+                    "still has a Communicator, Group or PointToPoint of the team, or a thread in one of its calls";
+                Err(raise_of(Kind::State, &format!("PE {pe} {why}: free them before"), pe))
             }
         }
     }
@@ -124,7 +144,10 @@ impl Team {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
-        let barrier = || waiting(py, timeout, || team.barrier()).and_then(|()| team.job.check());
+        let barrier = || {
+            let awaited = team.job.under_way.awaited();
+            awaited.end(waiting(py, timeout, || team.barrier())).and_then(|()| team.job.check())
+        };
         team.job.barrier(py, (team.on_gpu.as_ref(), true), stream, barrier)
     }
 
@@ -192,11 +215,13 @@ impl Team {
         let team = self.held()?;
         let of = Arrays::of(&team, dst, src, stream)?;
         if of.on_host() {
-            let mut all = [(of.source.len) as u64];
-            waiting(py, None, || raw::reduce_words(&team, &mut all, Reduction::sum::<u64>()))?;
-            if (of.dest.len as u64) < all[0] {
-                let why = format!("dst has {} elements; all sources together have {}", of.dest.len, all[0]);
-                return Err(raise(Kind::Argument, &why));
+            let lengths = waiting(py, None, || team.gather(&[of.source.len as u64, of.dest.len as u64]))?;
+            let (sources, destinations) = (lengths.iter().step_by(2), lengths.iter().skip(1).step_by(2));
+            let all = sources.sum::<u64>();
+            if let Some((index, length)) = (0..).zip(destinations).find(|&(_, &length)| length < all) {
+                let pe = team.group().pe(index);
+                let why = format!("dst of PE {pe} has {length} elements; all sources together have {all}");
+                return Err(raise_of(Kind::Argument, &why, pe));
             }
         }
         let ty = of.dest.ty.element();

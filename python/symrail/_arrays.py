@@ -155,6 +155,16 @@ def _elements(source: Any) -> NDArray[Any]:
     return found
 
 
+def _converted(found: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Numbers or bytes, without a dtype of the caller's choice, as elements of `dtype`. Floats may be rounded."""
+    if not np.can_cast(found.dtype, dtype, "same_kind"):
+        return found
+    made = found.astype(dtype, copy=False)
+    if dtype.kind in "iuSU" and not np.array_equal(made, found):
+        raise ArgumentError(f"src has elements that are no {dtype}")
+    return made
+
+
 def like(destination: Any, source: Any) -> NDArray[Any]:
     """A source for a copy to `destination`, an array, with its dtype and shape: numbers and shapes are broadcast."""
     if isinstance(destination, DeviceArray):
@@ -173,8 +183,8 @@ def like(destination: Any, source: Any) -> NDArray[Any]:
             raise ArgumentError(f"{source!r} is no {dtype}: {error}") from None
     else:
         found = _elements(source)
-        if not isinstance(source, np.ndarray) and np.can_cast(found.dtype, dtype, "same_kind"):
-            found = found.astype(dtype, copy=False)
+        if not isinstance(source, np.ndarray) and not is_tensor(source):
+            found = _converted(found, dtype)
     if found.dtype != dtype:
         raise ArgumentError(f"dtypes differ: {found.dtype} and {dtype}; convert by astype")
     if found.ndim == 0 and math.prod(shape) == 1:

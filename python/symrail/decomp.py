@@ -23,8 +23,8 @@ heap is in GPUs' memory, on the GPU as PyTorch's or CuPy's arrays:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,13 @@ def _axis(axis: str) -> int:
     return AXES.index(axis)
 
 
+def _widths(widths: Sequence[int], name: str) -> Widths:
+    found = _arrays.extent(widths)
+    if len(found) != 3:
+        raise ArgumentError(f"{name} {widths!r}: three widths")
+    return found[0], found[1], found[2]
+
+
 class Pencil(np.ndarray):
     """A PE's own elements along an axis, indexed by X, Y and Z. `Grid.empty` makes it.
 
@@ -71,6 +78,8 @@ class Pencil(np.ndarray):
         pass
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        if array is self:  # the output of an operation in place
+            return self
         return array[()] if return_scalar else np.asarray(array)
 
     def __getitem__(self, index: Any) -> Any:
@@ -174,6 +183,7 @@ class Grid:
 
         Collective if `symmetric`, else local.
         """
+        halo, padding = _widths(halo, "halo"), _widths(padding, "padding")
         start, stop, order = self._pencils.pencil(self._runtime.my_pe(), _axis(axis))
         own = [stop[dim] - start[dim] for dim in range(3)]
         shape = [own[dim] + 2 * halo[dim] + padding[dim] for dim in range(3)]
@@ -260,19 +270,29 @@ class Grid:
             raise ArgumentError(f"{name} is no pencil of this grid: make it by empty()")
         return pencil
 
+    @contextmanager
+    def _arguments(self, halo: bool) -> Iterator[None]:
+        """The other PEs learn of an exception in the block, and that this one does not make the call."""
+        try:
+            yield
+        except Exception:
+            self._pencils.tell(halo)
+            raise
+
     def transpose(self, source: Any, to: Any, *, stream: Any = None) -> Any:
         """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective.
 
         On a GPU the transpose is in the order of a stream; a later call, which takes part all the same, raises errors of
         other PEs.
         """
-        self._own(source, "source")
-        stream = self._stream(stream)
-        dest = self._uninitialised(to, source.dtype, stream) if isinstance(to, str) else self._own(to, "to")
-        if dest.dtype != source.dtype:
-            raise ArgumentError(f"dtypes differ: {source.dtype} and {dest.dtype}")
-        forms = [list(widths) for widths in (source.halo, dest.halo, source.padding, dest.padding)]
-        axes, arrays = (_axis(source.axis), _axis(dest.axis)), (source._memory, dest._memory)
+        with self._arguments(halo=False):
+            self._own(source, "source")
+            stream = self._stream(stream)
+            dest = self._uninitialised(to, source.dtype, stream) if isinstance(to, str) else self._own(to, "to")
+            if dest.dtype != source.dtype:
+                raise ArgumentError(f"dtypes differ: {source.dtype} and {dest.dtype}")
+            forms = [list(widths) for widths in (source.halo, dest.halo, source.padding, dest.padding)]
+            axes, arrays = (_axis(source.axis), _axis(dest.axis)), (source._memory, dest._memory)
         self._pencils.transpose(axes, arrays, source.dtype.itemsize, forms, stream)
         return dest
 
@@ -281,9 +301,12 @@ class Grid:
 
         `periodic` states whether the array wraps around: along all axes, or along X, Y and Z.
         """
-        self._own(pencil, "pencil")
-        periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(periodic)
-        widths = (list(pencil.halo), list(pencil.padding))
+        with self._arguments(halo=True):
+            self._own(pencil, "pencil")
+            periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(periodic)
+            if len(periods) != 3:
+                raise ArgumentError(f"periodic {periodic!r}: one truth value, or three")
+            widths = (list(pencil.halo), list(pencil.padding))
         for dim in range(3):
             self._pencils.halo(
                 (_axis(pencil.axis), dim), pencil._memory, pencil.dtype.itemsize, widths, periods[dim],

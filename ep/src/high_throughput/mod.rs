@@ -32,7 +32,7 @@ use symrail_core::DataType;
 
 use crate::element::must_be_summed;
 use crate::error::{Error, Result};
-use crate::exchange::{Exchange, WaitLimit};
+use crate::exchange::{Exchange, WaitLimit, beside};
 use crate::plan::hosts::Hosts;
 use crate::plan::layout::{Layout, TopK};
 use crate::plan::rows::{RowFormat, Rows};
@@ -103,7 +103,8 @@ impl HighThroughput {
         }
         let of_headers = Exchange::bytes(ranks, Header::most_bytes(ranks));
         let headers = Exchange::new(rt, Header::most_bytes(ranks))?;
-        let rows = Exchange::new(rt, Exchange::largest_block(ranks, bytes - of_headers))?;
+        let rows = Exchange::new(rt, Exchange::largest_block(ranks, bytes - of_headers));
+        let (headers, rows) = beside(headers, rows, Exchange::free)?;
         let hosts = Hosts::of_job(rt);
         Ok(HighThroughput { headers, rows, hosts, statistics: Statistics::default(), limit, poison: Poison::default() })
     }

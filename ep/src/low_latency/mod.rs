@@ -24,7 +24,7 @@ use symrail::{Pe, Runtime};
 
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
-use crate::exchange::{Exchange, SLOTS, Wait, WaitLimit};
+use crate::exchange::{Exchange, SLOTS, Wait, WaitLimit, beside};
 use crate::statistics::Statistics;
 pub use combine::Combining;
 pub use dispatch::{Dispatched, Dispatching};
@@ -68,19 +68,14 @@ impl LowLatency {
         let ranks = rt.n_pes() as usize;
         shape.check(ranks)?;
         rt.team_world()?.compare("buffers for low latency", &shape.numbers())?;
-        let turns = |what, block| {
-            Ok::<_, Error>(Turns {
-                exchange: Exchange::new(rt, block)?,
-                what,
-                sent: 0,
-                received: 0,
-                statistics: Statistics::default(),
-            })
-        };
+        let dispatch = Exchange::new(rt, shape.dispatch_block())?;
+        let combine = Exchange::new(rt, shape.combine_block(ranks));
+        let (dispatch, combine) = beside(dispatch, combine, Exchange::free)?;
+        let turns = |what, exchange| Turns { exchange, what, sent: 0, received: 0, statistics: Statistics::default() };
         Ok(LowLatency {
             shape,
-            dispatch: turns("low-latency dispatch", shape.dispatch_block())?,
-            combine: turns("low-latency combine", shape.combine_block(ranks))?,
+            dispatch: turns("low-latency dispatch", dispatch),
+            combine: turns("low-latency combine", combine),
             masks: Masks { masked: vec![false; ranks], lost: vec![false; ranks], mask_late: false },
             limit,
         })

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use symrail::TeamHeap;
 use symrail::kernels::cuda::{Current, Gpu};
+use symrail::{TeamHeap, with_timeout};
 use symrail_collectives::gpu::normed::{RmsNorm, Scaled};
 use symrail_collectives::gpu::straight::Way;
 use symrail_collectives::gpu::{GpuCommunicator, Memory};
@@ -350,17 +350,23 @@ impl Collectives {
     }
 
     /// Frees the memory. Collective over all PEs. PEs in other calls of this communicator get a DifferError there, and
-    /// this waits until they free it, too, each time within the time limit.
+    /// this waits until they free it, too, altogether within the time limit.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        if self.compare && self.usable(py).is_ok() {
-            self.lost.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-            while self.difference(py, "free", &[], None)?.is_some() {}
+        // What PEs sent in a comparison that one of them gave up would be taken for a part of this one.
+        let lost = self.lost.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).is_some();
+        if self.compare && !lost && self.usable(py).is_ok() {
+            let limit = self.team.job.runtime().timeout();
+            with_timeout(limit, || {
+                while self.difference(py, "free", &[], None)?.is_some() {}
+                Ok::<_, PyErr>(())
+            })?;
         }
         let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         let Some(parts) = taken else { return Ok(()) };
         self.team.job.running()?;
         self.team.job.objects.leave(self.number);
-        py.detach(move || parts.free()).map_err(raised)
+        let limit = self.team.job.runtime().timeout();
+        py.detach(move || with_timeout(limit, || parts.free())).map_err(raised)
     }
 }
 

@@ -22,7 +22,7 @@ use symrail_overlap::cuda::GpuProducts;
 use symrail_overlap::{Error, Layout, Reduced, Weight};
 
 use crate::deferred_free::{CollectiveFree, DeferredFree};
-use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of, raise_of_all};
+use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of};
 use crate::held::HeldTeam;
 use crate::interrupt;
 use crate::job::Job;
@@ -119,6 +119,13 @@ impl Products {
         matrix(py, sums, if everywhere { all } else { own }, weight.outputs)
     }
 
+    /// Tells the other ranks that this one was refused a product on host memory, whose sums go everywhere or to shards;
+    /// None: that of the rows of all ranks.
+    fn tell(&self, py: Python<'_>, everywhere: Option<bool>) -> PyResult<()> {
+        let reduced = everywhere.map(|everywhere| if everywhere { Reduced::Everywhere } else { Reduced::ToShards });
+        self.run(py, |products, team| products.refuse(team, reduced))
+    }
+
     /// Raises the errors of rounds on a GPU that are over.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let checked = self.with_parts(py, |parts, _| parts.on_gpu.as_mut().map_or(Ok(()), GpuProducts::check))?;
@@ -168,7 +175,6 @@ fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Runtime(error) => failed(error),
-        Error::Round(rounds::Error::Late { late, .. }) => raise_of_all(Kind::PeerLost, &text, late),
         Error::Round(rounds::Error::Aborted { by, lost: None, .. }) => raise_of(Kind::State, &text, by),
         Error::Round(error) => failed_round(error),
         Error::NoPlan { .. } => raise(Kind::State, &text),

@@ -30,8 +30,8 @@ class Group(Freed):
         pieces: int | None = None,
         timeout: float | None = None,
     ) -> None:
-        if pieces is not None and pieces < 0:
-            raise ArgumentError(f"pieces={pieces}; wanted is a number from 0 on, or None")
+        if pieces is not None and not 0 <= pieces < 1 << 63:
+            raise ArgumentError(f"pieces={pieces}; wanted is a number from 0 to 2**63 - 1, or None")
 
         team = symrail.team_world() if team is None else team
         self.rank: int = team.my_pe()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .._host_arrays import as_array, dtype_name, numbers
@@ -24,6 +26,16 @@ def _factor(weight: Any, bias: Any, by_outputs: bool) -> tuple[Any, tuple[int, i
     return values, (inputs, outputs), by_outputs, None if bias is None else _numbers(bias, "bias", (None,))
 
 
+@contextmanager
+def _arguments(group: Group, everywhere: bool | None) -> Iterator[None]:
+    """The other ranks learn of an exception in the block, and that this one does not make the call."""
+    try:
+        yield
+    except Exception:
+        group._products.tell(everywhere)
+        raise
+
+
 def gather(
     group: Group,
     rows: Any,
@@ -35,11 +47,12 @@ def gather(
     wanted: bool = False,
 ) -> tuple[Any, Any]:
     """The rows of all ranks times a weight; and these rows on request. Ranks compare their rows, known or not."""
-    if all_rows is not None and group.rows_of(all_rows, None) != int(rows.shape[0]):
-        share = group.rows_of(all_rows, None)
-        raise ArgumentError(f"rows has {rows.shape[0]} of all_rows={all_rows}; wanted is this rank's share of {share}")
-    own = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
-    factor = _factor(weight, bias, by_outputs)
+    with _arguments(group, None):
+        own = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
+        share = own[1] if all_rows is None else group.rows_of(all_rows, None)
+        if share != own[1]:
+            raise ArgumentError(f"rows has {own[1]} of all_rows={all_rows}; wanted is this rank's share of {share}")
+        factor = _factor(weight, bias, by_outputs)
     product, gathered = group._products.all_gather_matmul(own, factor, wanted)
     return as_array(product, rows), None if gathered is None else as_array(gathered, rows)
 
@@ -55,7 +68,8 @@ def reduce(
     everywhere: bool = False,
 ) -> Any:
     """The sum of all ranks' rows times their weights: all of it, or this rank's rows, `own` of them."""
-    numbers, count = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
-    factor = _factor(weight, bias, by_outputs)
-    own = group.rows_of(count, own)
+    with _arguments(group, everywhere):
+        numbers, count = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
+        factor = _factor(weight, bias, by_outputs)
+        own = group.rows_of(count, own)
     return as_array(group._products.matmul_reduce((numbers, count, own), factor, everywhere), rows)
