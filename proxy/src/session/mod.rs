@@ -8,6 +8,7 @@
 //! | `request` | operations and lists of them, whose ends are tested |
 //! | `peers` | peers that are added and removed while others communicate |
 //! | [`rendezvous`] | connecting two sessions by a handle of 128 bytes |
+//! | `closed_links` | links whose other ends are still open |
 //! | [`memory`] | the handle by which peers address registered memory |
 //! | `registered` | owners of registered memory, and of what is known of peers' |
 //! | `connection_info` | the connection info that PEs exchange, and the settings that must agree |
@@ -30,6 +31,7 @@
 //! [`Session::progress`] repeatedly, or the session has a thread of its own ([`Progress::Thread`]). A PE that does
 //! neither does not serve its peers' AMOs and signals.
 
+mod closed_links;
 mod connection_info;
 pub mod kept;
 pub mod memory;
@@ -55,13 +57,13 @@ use symrail_transport::{Error, Pe, Result};
 
 use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use crate::{Driver, Engine, Options, Proxy};
+use closed_links::ClosedLinks;
 use connection_info::ConnectionInfo;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 pub use peers::Identity;
 use peers::Peers;
 pub use registered::{Registered, Words};
-use rendezvous::ClosedLinks;
 use request::Pending;
 pub use request::{Part, Request};
 
@@ -415,6 +417,15 @@ impl Session {
         // The session's thread leaves the engine to callers that poll it repeatedly.
         let _turn = self.driver.wait_turn();
         self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))
+    }
+
+    /// Waits until the other ends of all links that this session has closed have closed theirs, at most for `limit`.
+    /// Until then peers may wait for acknowledgements. A session that ends earlier is
+    /// [`State::Left`](rendezvous::State::Left) for them.
+    pub fn wait_for_closed_links(&self, limit: Duration) {
+        self.closed_links.wait(limit, || {
+            self.progress();
+        });
     }
 
     fn take_next(&self, base: *const u8, len: usize) -> Result<(u32, u64)> {

@@ -10,7 +10,7 @@
 //! No function here blocks; the caller repeats it. A card holds the sender's identity, the number that it has for the
 //! other session, its connection info, and bytes of the caller. Two sessions may connect any number of times: they
 //! become peers once, and each [`Link`] tells for itself when the other end has closed it or has died. A link's
-//! connection stays until both ends have closed it ([`ClosedLinks`]), so its end after a goodbye is that of the session.
+//! connection stays until both ends have closed it, so its end after a goodbye is that of the session.
 //!
 //! What strangers can make a listener allocate is bounded: it keeps [`MOST_STRANGERS`] connections that have not shown
 //! the secret, each with less than 100 bytes, and drops the oldest of them for a new one.
@@ -21,7 +21,7 @@ mod stream;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -31,6 +31,7 @@ use symrail_core::encoding;
 use symrail_transport::pairing::is_link_local;
 use symrail_transport::{Error, Operation, Pe, Result, token};
 
+use super::closed_links::ClosedLinks;
 use super::{Identity, Session};
 pub use handle::{HANDLE_SIZE, Handle};
 use stream::{Ended, Kind, Stream};
@@ -358,50 +359,18 @@ impl Drop for Link {
         let Some(mut stream) = self.stream.take() else { return };
         // A frame of this size is never too large.
         let _ = stream.send(Kind::Goodbye, &[]);
-        self.closed.add(stream);
+        self.closed.add(Box::new(move || is_open(&mut stream)));
     }
 }
 
-/// The connections of links that this end has closed and the other end has not.
-#[derive(Default)]
-pub(super) struct ClosedLinks(Mutex<Vec<Stream>>);
-
-impl ClosedLinks {
-    fn add(&self, stream: Stream) {
-        let mut streams = symrail_core::lock(&self.0);
-        streams.push(stream);
-        prune(&mut streams);
-    }
-
-    fn are_over(&self) -> bool {
-        let mut streams = symrail_core::lock(&self.0);
-        prune(&mut streams);
-        streams.is_empty()
-    }
-}
-
-/// Drops those that the other end has closed, too.
-fn prune(streams: &mut Vec<Stream>) {
-    streams.retain_mut(|stream| {
-        loop {
-            match stream.receive() {
-                Ok(None) => break true,
-                // It is on the way when an answer is given up.
-                Ok(Some((Kind::Ready, _))) => {}
-                Ok(Some(_)) | Err(_) => break false,
-            }
-        }
-    });
-}
-
-impl Session {
-    /// Waits until the other ends of all links that this session has closed have closed theirs, at most for `limit`.
-    /// Until then peers may wait for acknowledgements. A session that ends earlier is [`State::Left`] for them.
-    pub fn wait_for_closed_links(&self, limit: Duration) {
-        let begun = Instant::now();
-        while !self.closed_links.are_over() && begun.elapsed() < limit {
-            self.progress();
-            std::thread::yield_now();
+/// Whether the other end of a link that this one has closed is still open.
+fn is_open(stream: &mut Stream) -> bool {
+    loop {
+        match stream.receive() {
+            Ok(None) => return true,
+            // It is on the way when an answer is given up.
+            Ok(Some((Kind::Ready, _))) => {}
+            Ok(Some(_)) | Err(_) => return false,
         }
     }
 }
