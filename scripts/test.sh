@@ -135,8 +135,10 @@ models() {
     [ -e "$file" ] || continue
     crate=${file%%/*} name=$(basename "$file" .rs)
     heading "$name: every interleaving of a model"
-    # In a separate target folder, since the flag changes every crate below.
+    # In a separate target folder, since the flag changes every crate below. The model is done before link-time
+    # optimization would pay.
     tests "$name" 600 env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
+      CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
       cargo test --manifest-path "$crate/Cargo.toml" --release --test "$name"
   done
 }

@@ -358,6 +358,6 @@ impl Pencils {
     ) -> PyResult<symrail_decomp::Result<R>> {
         self.job.running()?;
         let result = py.detach(|| self.parts.with(|parts| with_timeout(self.limit, || call(parts))));
-        result.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))
+        result?.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))
     }
 }

@@ -3,11 +3,11 @@
 //! As an array, such an object is dropped by each PE for itself, whenever Python drops it. All PEs free it together at
 //! their next collective call for memory ([`crate::blocks`], [`crate::objects`]).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 
+use crate::exclusive::Exclusive;
 use crate::job::Job;
 
 /// Memory on all PEs, which they free by a collective call.
@@ -21,7 +21,7 @@ pub trait CollectiveFree: Send + 'static {
 
 /// An object on all PEs, or none after it was freed. Dropping it defers the free until all PEs have dropped it.
 pub struct DeferredFree<T: CollectiveFree> {
-    value: Mutex<Option<T>>,
+    value: Exclusive<Option<T>>,
     number: u64,
     /// Dropped after the value.
     pub job: Arc<Job>,
@@ -31,19 +31,18 @@ impl<T: CollectiveFree> DeferredFree<T> {
     /// An object that all PEs have made.
     pub fn new(job: Arc<Job>, value: T) -> DeferredFree<T> {
         let number = job.objects.enter(T::KIND);
-        DeferredFree { value: Mutex::new(Some(value)), number, job }
+        DeferredFree { value: Exclusive::new(Some(value)), number, job }
     }
 
     /// Makes a call, one at a time; `None` after the object was freed. The caller does not hold Python's lock.
-    pub fn with<R>(&self, call: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(call)
+    pub fn with<R>(&self, call: impl FnOnce(&mut T) -> R) -> PyResult<Option<R>> {
+        self.value.with(|value| value.as_mut().map(call))
     }
 
     /// Takes the object out once no call uses it, for all PEs to free it together. While a graph is captured, which
     /// cannot hold that, it is dropped instead.
     pub fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
-        let taken = self.value.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(value) = taken else { return Ok(None) };
+        let Some(value) = py.detach(|| self.value.with(Option::take))? else { return Ok(None) };
         if is_capturing(py)? {
             self.defer(value);
             return Ok(None);
@@ -59,7 +58,7 @@ impl<T: CollectiveFree> DeferredFree<T> {
 
 impl<T: CollectiveFree> Drop for DeferredFree<T> {
     fn drop(&mut self) {
-        let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let value = self.value.get_mut().take();
         if let Some(value) = value {
             self.defer(value);
         }

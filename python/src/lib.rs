@@ -6,6 +6,7 @@
 //! | `required` | requirements of the program on all PEs' paths |
 //! | `blocks` | symmetric memory that each PE drops for itself and all free together |
 //! | `deferred_free`, `detached`, `objects` | other objects with memory on all PEs, dropped and freed in the same way; their numbers |
+//! | `exclusive` | a value that one call uses at a time |
 //! | `memory` | symmetric memory as a Python object |
 //! | `view` | the memory of an array, and the contiguous pieces of two of them (unsafe) |
 //! | `foreign`, `layout`, `dtype` | other libraries' arrays; the layout of elements; their types |
@@ -42,6 +43,7 @@ mod dlpack;
 mod dtype;
 mod ep;
 mod errors;
+mod exclusive;
 mod foreign;
 mod gpu;
 mod held;

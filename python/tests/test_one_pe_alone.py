@@ -221,3 +221,26 @@ def test_a_number_of_pieces_that_ranks_cannot_compare_is_refused(pieces: int) ->
         "0: ArgumentError None",
         "1: ArgumentError None",
     ]
+
+
+def test_a_signal_handler_within_a_call_of_the_same_object_is_refused() -> None:
+    """It would wait for the call within which it runs."""
+    code = """
+import signal
+c, a, heard = collectives.Communicator(compare=False), symrail.array(10), []
+def handler(*_):
+    within = says(lambda: c.explain("all_reduce", 8), errors.StateError)
+    # Before the call it is allowed: the next signal comes within.
+    if within != "well" and not heard:
+        heard[:] = [within, says(c.check)]
+        tell(1)
+symrail.barrier_all()
+if me == 0:
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+else: symrail.signal_wait(word, 1)
+c.all_reduce(a)
+signal.setitimer(signal.ITIMER_REAL, 0)
+said = heard
+"""
+    assert said(code) == ["0: ['StateError None', 'well']", "1: []"]

@@ -21,6 +21,7 @@ use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Resu
 use agreed::Parameter;
 
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of_all};
+use crate::exclusive::Exclusive;
 use crate::foreign::ANY_GPU;
 use crate::gpu::{DEFAULT_STREAM, HeldGpu};
 use crate::held::HeldTeam;
@@ -33,7 +34,7 @@ use crate::view::View;
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Collectives {
     /// `None` after `free`.
-    parts: Mutex<Option<Parts>>,
+    parts: Exclusive<Option<Parts>>,
     on_gpu: bool,
     /// Whether calls compare their parameters.
     compare: bool,
@@ -107,13 +108,13 @@ impl Collectives {
             }
             Ok(parts)
         });
-        let parts = Mutex::new(Some(made.map_err(raised)?));
+        let parts = Exclusive::new(Some(made.map_err(raised)?));
         Ok(Collectives { parts, on_gpu, compare, lost: Mutex::default(), number: job.objects.enter(KIND), team })
     }
 
     /// Adds an execution plan in JSON, a text or a file's; returns its name. All PEs add the same plan. Collective.
     fn add_plan(&self, py: Python<'_>, text: Option<String>, path: Option<PathBuf>, result: bool) -> PyResult<String> {
-        self.usable(py)?;
+        self.usable()?;
         let check = if result { Check::Result } else { Check::Ends };
         let origin = path.as_ref().map_or_else(|| "a text".to_owned(), |path| path.display().to_string());
         let read = || {
@@ -141,7 +142,7 @@ impl Collectives {
 
     /// Tells the other PEs that this one was refused a call. Collective.
     fn tell(&self, py: Python<'_>, call: &str, why: String) -> PyResult<()> {
-        self.usable(py)?;
+        self.usable()?;
         if self.compare {
             self.difference(py, call, &[], Some(why))?;
         }
@@ -180,7 +181,7 @@ impl Collectives {
         algorithm: Option<&Bound<'_, PyAny>>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.usable(py)?;
+        self.usable()?;
         let passed = || {
             let root = self.rank(root, "root")?;
             let algorithm = algorithm.map(|name| name.extract::<String>()).transpose();
@@ -210,7 +211,7 @@ impl Collectives {
         output_counts: Vec<i64>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.usable(py)?;
+        self.usable()?;
         let passed = || {
             let counts = (splits(&input_counts)?, splits(&output_counts)?);
             let (from, to) = self.parts_of(input, output, (&counts.0, &counts.1))?;
@@ -245,7 +246,7 @@ impl Collectives {
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         const CALL: &str = "all_reduce_rms_norm";
-        self.usable(py)?;
+        self.usable()?;
         let passed = || {
             let way = match algorithm {
                 None => None,
@@ -343,10 +344,16 @@ impl Collectives {
 
     /// Raises the failures of calls on streams. Does not wait.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
-        self.with(py, |device| match device {
-            Device::Host(_) => Ok(()),
-            Device::Gpu(all) => all.check(),
-        })
+        self.team.job.running()?;
+        let checked = py.detach(|| {
+            let _current = Current::keep();
+            self.parts.try_with(|parts| match parts.as_mut()?.device {
+                Device::Host(_) => Some(Ok(())),
+                Device::Gpu(ref mut all) => Some(all.check()),
+            })
+        });
+        // What a call uses now raises its failures itself, or at the next check.
+        checked.unwrap_or(Some(Ok(()))).ok_or_else(freed)?.map_err(raised)
     }
 
     /// Frees the memory. Collective over all PEs. PEs in other calls of this communicator get a DifferError there, and
@@ -354,15 +361,14 @@ impl Collectives {
     fn free(&self, py: Python<'_>) -> PyResult<()> {
         // What PEs sent in a comparison that one of them gave up would be taken for a part of this one.
         let lost = self.lost.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).is_some();
-        if self.compare && !lost && self.usable(py).is_ok() {
+        if self.compare && !lost && self.usable().is_ok() {
             let limit = self.team.job.runtime().timeout();
             with_timeout(limit, || {
                 while self.difference(py, "free", &[], None)?.is_some() {}
                 Ok::<_, PyErr>(())
             })?;
         }
-        let taken = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
-        let Some(parts) = taken else { return Ok(()) };
+        let Some(parts) = py.detach(|| self.parts.with(Option::take))? else { return Ok(()) };
         self.team.job.running()?;
         self.team.job.objects.leave(self.number);
         let limit = self.team.job.runtime().timeout();
@@ -372,7 +378,7 @@ impl Collectives {
 
 impl Drop for Collectives {
     fn drop(&mut self) {
-        let Some(mut parts) = self.parts.get_mut().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let Some(mut parts) = self.parts.get_mut().take() else { return };
         // The memory is freed when all PEs have dropped the communicator. That of a team may be gone by then, so that
         // only its heap stays.
         let job = &self.team.job;
@@ -483,17 +489,16 @@ impl Collectives {
         let result = py.detach(|| {
             // Programs rely on the device that is current on their threads.
             let _current = Current::keep();
-            let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.as_mut().map(|parts| call(&mut parts.device))
+            self.parts.with(|parts| parts.as_mut().map(|parts| call(&mut parts.device)))
         });
-        result.ok_or_else(freed)?.map_err(raised)
+        result?.ok_or_else(freed)?.map_err(raised)
     }
 
     /// Fails if the communicator was freed, which all PEs did together.
-    fn usable(&self, py: Python<'_>) -> PyResult<()> {
+    fn usable(&self) -> PyResult<()> {
         self.team.job.running()?;
-        let parts = self.parts.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        parts.as_ref().map(drop).ok_or_else(freed)
+        // One that another call uses now exists.
+        if self.parts.try_with(|parts| parts.is_some()).unwrap_or(true) { Ok(()) } else { Err(freed()) }
     }
 
     /// A call's arguments, which PEs compare if they do so.

@@ -109,7 +109,7 @@ impl<T: HostBuffers> Buffers<T> {
     fn call<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&mut T) -> symrail_ep::Result<R> + Send) -> PyResult<R> {
         self.buffers.job.running()?;
         let result = py.detach(|| self.buffers.with(|buffers| call(&mut buffers.0)));
-        result.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
+        result?.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
     }
 
     /// Makes a call in which all ranks meet, those too that learn that they were late only when their own time is over:

@@ -85,7 +85,7 @@ impl<B: DeviceBuffers> OnGpu<B> {
         self.job().running()?;
         let gpu = self.job().streams()?;
         let made = py.detach(|| self.buffers.with(|made| call(&made.buffers, &gpu.stream(stream))));
-        made.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
+        made?.ok_or_else(|| raise(Kind::State, FREED))?.map_err(raised)
     }
 
     /// Frees the buffers, if they exist. Collective.

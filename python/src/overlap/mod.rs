@@ -162,7 +162,7 @@ impl Products {
         self.team.job.running()?;
         let call = |parts: &mut Parts| with_timeout(self.limit, || call(parts, &self.team));
         let result = py.detach(|| self.parts.with(call));
-        result.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))
+        result?.ok_or_else(|| raise(Kind::State, "this group was given back by free()"))
     }
 
     fn job(&self) -> &Job {

@@ -185,6 +185,6 @@ impl PointToPoint {
     ) -> PyResult<()> {
         self.team.job.running()?;
         let result = py.detach(|| self.parts.with(|parts| call(&mut parts.copies)));
-        result.ok_or_else(|| raise(Kind::State, "these copies were given back by free()"))?.map_err(raised)
+        result?.ok_or_else(|| raise(Kind::State, "these copies were given back by free()"))?.map_err(raised)
     }
 }
