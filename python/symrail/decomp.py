@@ -23,8 +23,8 @@ heap is in GPUs' memory, on the GPU as PyTorch's or CuPy's arrays:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ import numpy as np
 import symrail
 
 from . import _arrays, _symrail
+from ._refusals import refusals
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -270,22 +271,13 @@ class Grid:
             raise ArgumentError(f"{name} is no pencil of this grid: make it by empty()")
         return pencil
 
-    @contextmanager
-    def _arguments(self, halo: bool) -> Iterator[None]:
-        """The other PEs learn of an exception in the block, and that this one does not make the call."""
-        try:
-            yield
-        except Exception:
-            self._pencils.tell(halo)
-            raise
-
     def transpose(self, source: Any, to: Any, *, stream: Any = None) -> Any:
         """Transposes X to Y, Y to Z, or back: to an axis, or to a pencil along it, which is returned. Collective.
 
         On a GPU the transpose is in the order of a stream; a later call, which takes part all the same, raises errors of
         other PEs.
         """
-        with self._arguments(halo=False):
+        with refusals(lambda _: self._pencils.tell(halo=False)):
             self._own(source, "source")
             stream = self._stream(stream)
             dest = self._uninitialised(to, source.dtype, stream) if isinstance(to, str) else self._own(to, "to")
@@ -301,7 +293,7 @@ class Grid:
 
         `periodic` states whether the array wraps around: along all axes, or along X, Y and Z.
         """
-        with self._arguments(halo=True):
+        with refusals(lambda _: self._pencils.tell(halo=True)):
             self._own(pencil, "pencil")
             periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(periodic)
             if len(periods) != 3:

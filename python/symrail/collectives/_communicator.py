@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import symrail
 
 from .. import _symrail
 from .._freed import Freed
+from .._refusals import refusals
 from ..errors import ArgumentError, StateError
 from ._group import Collected, P2POp
 from ._plan import ExecutionPlan
@@ -119,13 +121,10 @@ class Communicator(Freed):
     @contextmanager
     def _arguments(self, call: str) -> Iterator[None]:
         """The other ranks learn of an exception in the block, and that this one does not make the call."""
-        try:
+        with refusals(partial(self._held.tell, call)):
             if self._group is not None:
                 raise StateError(f"{call} inside of a group(), which takes sends and receives alone")
             yield
-        except Exception as error:
-            self._held.tell(call, str(error))
-            raise
 
     def _run(
         self,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from .._host_arrays import as_array, dtype_name, numbers
+from .._refusals import refusals
 from ..errors import ArgumentError
 from ._group import Group
 
@@ -26,16 +25,6 @@ def _factor(weight: Any, bias: Any, by_outputs: bool) -> tuple[Any, tuple[int, i
     return values, (inputs, outputs), by_outputs, None if bias is None else _numbers(bias, "bias", (None,))
 
 
-@contextmanager
-def _arguments(group: Group, everywhere: bool | None) -> Iterator[None]:
-    """The other ranks learn of an exception in the block, and that this one does not make the call."""
-    try:
-        yield
-    except Exception:
-        group._products.tell(everywhere)
-        raise
-
-
 def gather(
     group: Group,
     rows: Any,
@@ -47,7 +36,7 @@ def gather(
     wanted: bool = False,
 ) -> tuple[Any, Any]:
     """The rows of all ranks times a weight; and these rows on request. Ranks compare their rows, known or not."""
-    with _arguments(group, None):
+    with refusals(lambda _: group._products.tell(None)):
         own = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
         share = own[1] if all_rows is None else group.rows_of(all_rows, None)
         if share != own[1]:
@@ -68,7 +57,7 @@ def reduce(
     everywhere: bool = False,
 ) -> Any:
     """The sum of all ranks' rows times their weights: all of it, or this rank's rows, `own` of them."""
-    with _arguments(group, everywhere):
+    with refusals(lambda _: group._products.tell(everywhere)):
         numbers, count = _numbers(rows, "rows", (None, None)), int(rows.shape[0])
         factor = _factor(weight, bias, by_outputs)
         own = group.rows_of(count, own)
