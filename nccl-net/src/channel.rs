@@ -70,8 +70,7 @@ impl Channel {
     /// The other end has closed, its process has ended, or it does not answer.
     pub fn look(&mut self, arrived: impl Fn() -> bool) -> Result<()> {
         self.usable()?;
-        self.calls = self.calls.wrapping_add(1);
-        if !self.calls.is_multiple_of(CALLS_PER_LOOK) {
+        if !self.is_time_to_look() {
             return Ok(());
         }
         let why = match self.link.poll() {
@@ -80,6 +79,12 @@ impl Channel {
             State::Left | State::Lost(_) => self.remove_peer(),
         };
         if arrived() { Ok(()) } else { Err(self.fail(Failure::remote(why))) }
+    }
+
+    /// Counts a call. Returns whether it is one that looks at the other end.
+    fn is_time_to_look(&mut self) -> bool {
+        self.calls = self.calls.wrapping_add(1);
+        self.calls.is_multiple_of(CALLS_PER_LOOK)
     }
 
     /// Removes the peer if its session or its process has ended, so that operations do not wait for it. Returns why.
@@ -118,8 +123,7 @@ impl Channel {
             while self.network.session.test(request).is_ok_and(|ended| !ended)
                 && begun.elapsed() < 2 * self.network.timeout
             {
-                self.calls = self.calls.wrapping_add(1);
-                if self.calls.is_multiple_of(CALLS_PER_LOOK) {
+                if self.is_time_to_look() {
                     self.remove_peer();
                 }
                 std::thread::yield_now();
