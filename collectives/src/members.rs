@@ -45,6 +45,11 @@ impl Members {
         self.team.runtime()
     }
 
+    /// The members as a team.
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
     /// This PE's rank.
     pub fn me(&self) -> u32 {
         self.team.group().me()

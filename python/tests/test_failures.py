@@ -21,7 +21,7 @@ def test_bad_input_is_named_and_the_job_goes_on(way: str) -> None:
     assert run("misuse.py", options=WAYS[way]) == "well\nwell\n"
 
 
-@pytest.mark.parametrize("how", ["barrier", "wait", "allocate", "put"])
+@pytest.mark.parametrize("how", ["barrier", "wait", "allocate", "put", "receive", "reduce"])
 def test_a_killed_peer_is_named(how: str) -> None:
     """Joined by a unique id: `symrail run` would end the others."""
     code = (
@@ -37,6 +37,8 @@ def test_a_killed_peer_is_named(how: str) -> None:
     first, second = finish(pes)
     assert second.returncode == -signal.SIGKILL
     assert first.stdout.split()[1:] == ["1", "True"], first
+    if how in ("receive", "reduce"):
+        assert first.stdout.startswith("PeerLostError"), first
     # Less than the default of SYMRAIL_TIMEOUT_S.
     assert time.monotonic() - begun < 55
 
@@ -128,6 +130,34 @@ def test_ctrl_c_ends_a_wait_for_a_process_manager_that_does_not_answer(call: str
     pe.send_signal(signal.SIGINT)
     (ended,) = finish([pe])
     assert ended.stdout == "interrupted\n", ended
+
+
+@pytest.mark.parametrize("call", ["recv(large, 1)", "send(large, 1)", "all_reduce(large)"])
+def test_ctrl_c_ends_a_collective_of_which_others_do_not_take_part(call: str) -> None:
+    code = (
+        "import os, signal, sys, symrail, symrail.collectives\n"
+        "uid, me = bytes.fromhex(sys.argv[1]), int(sys.argv[2])\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "symrail.init(uid=uid, rank=me, nranks=2, heap_bytes=64 << 20)\n"
+        "large = symrail.array(1 << 20, 'float64')\n"
+        "communicator = symrail.collectives.Communicator(compare=False)\n"
+        "communicator.all_reduce(large)\n"
+        "try:\n"
+        "    if me: sys.stdin.readline()\n"
+        f"    else: print('waits', flush=True); communicator.{call}\n"
+        "except KeyboardInterrupt: print('interrupted', flush=True)\n"
+        "os._exit(0)"
+    )
+    uid = symrail.get_unique_id().hex()
+    pes = [start([sys.executable, "-c", code, uid, str(pe)], stdin=True, SYMRAIL_TIMEOUT_S="600") for pe in range(2)]
+    assert pes[0].stdout is not None and pes[0].stdout.readline() == "waits\n"
+    # As in the test above.
+    time.sleep(0.5)
+    pes[0].send_signal(signal.SIGINT)
+    (first,) = finish(pes[:1])
+    pes[1].kill()
+    finish(pes[1:])
+    assert first.stdout == "interrupted\n", first
 
 
 def stop(process: subprocess.Popen[str]) -> None:

@@ -100,6 +100,24 @@ impl CpuDevice {
     {
         grid.launch(&self.view, kernel)
     }
+
+    /// As [`CpuDevice::launch`]; the calling thread calls `watch` every 10 ms until all threads have ended.
+    ///
+    /// # Errors
+    /// As for [`CpuDevice::launch`].
+    pub fn launch_watched<R, E, K>(
+        &self,
+        grid: Grid,
+        kernel: K,
+        watch: impl FnMut(),
+    ) -> std::result::Result<Vec<R>, LaunchError<E>>
+    where
+        R: Send,
+        E: From<DeviceError> + Send,
+        K: Fn(&Thread<'_>) -> std::result::Result<R, E> + Sync,
+    {
+        grid.launch_watched(&self.view, kernel, watch)
+    }
 }
 
 impl Team {

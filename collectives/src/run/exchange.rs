@@ -6,17 +6,20 @@
 //! another size. It then tells the sender, which checks for that at every send, and in every later call.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use symrail::kernels::cpu::{Cmp, Grid, SignalOp, Symmetric, Thread};
 use symrail::rounds::{self, Poison};
-use symrail_core::{Backoff, lock};
+use symrail_core::lock;
 
 use super::Buffer;
+use super::wait::{Wait, launch};
 use crate::error::{Error, Result};
 use crate::members::{Members, Taken};
 use crate::transfer::{Row, Transfer, arrange};
 
+const WHAT: &str = "sends and receives";
 const SLOTS: u64 = 4;
 /// Bytes of all slots together, if each has this many.
 const ALL_SLOTS: u64 = 4 << 20;
@@ -116,12 +119,13 @@ impl Exchange {
         let queues = Mutex::new(self.queues(&arranged.others)?);
         let grid = Grid { blocks: 1, threads_per_block: 1 };
         let members = &self.members;
-        let run = device.launch(grid, |thread| {
+        let ended = AtomicBool::new(false);
+        let run = launch(runtime, &device, grid, (WHAT, &ended), |thread| {
             for &(from, to) in &arranged.own {
                 thread.put(name(to)?, name(from)?, thread.my_pe())?;
             }
             let ways = Ways { thread, members, words, slots, slot: slot_bytes(members.n().into()), name: &name };
-            ways.all(&mut lock(&queues), runtime.timeout())
+            ways.all(&mut lock(&queues), runtime.timeout(), &ended)
         });
         self.poison.poison_on_err(run)?;
         for queue in lock(&queues).iter() {
@@ -199,9 +203,9 @@ where
     F: Fn(Buffer) -> std::result::Result<Symmetric<u8>, symrail::kernels::cpu::DeviceError>,
 {
     /// Works on all queues until they are done. The time-out limits a time without progress.
-    fn all(&self, queues: &mut [Queue], timeout: Duration) -> Result<()> {
+    fn all(&self, queues: &mut [Queue], timeout: Duration, ended: &AtomicBool) -> Result<()> {
         (0..self.members.n()).try_for_each(|rank| self.is_taken(rank))?;
-        let (mut begun, mut backoff) = (Instant::now(), Backoff::new(16, 256, Duration::from_micros(50)));
+        let mut wait = Wait::new(WHAT, self.members.team(), ended);
         loop {
             let (mut done, mut moved) = (true, false);
             for queue in queues.iter_mut() {
@@ -215,15 +219,14 @@ where
                 return queues.iter().try_for_each(|queue| self.is_taken(queue.row.peer));
             }
             if moved {
-                begun = Instant::now();
+                wait = Wait::new(WHAT, self.members.team(), ended);
                 continue;
-            }
-            if begun.elapsed() > timeout {
-                return Err(self.late(queues, timeout));
             }
             // Also drives the engine.
             self.thread.test(self.words.all.at(0)?, Cmp::Eq, u64::MAX)?;
-            backoff.pause();
+            if !wait.goes_on(timeout)? {
+                return Err(self.late(queues, timeout));
+            }
         }
     }
 
@@ -291,10 +294,10 @@ where
             Some(Queue { row: Row { peer, .. }, left, .. }) => {
                 (*peer, format!("a send to rank {peer} of which {} bytes are left", left.len()))
             }
-            None => (0, "sends and receives".into()),
+            None => (0, WHAT.into()),
         };
         let (pe, late) = (self.thread.my_pe(), vec![self.members.pe(rank as usize)]);
-        rounds::Error::Late { pe, what: "sends and receives", waiting, late, seconds: timeout.as_secs_f64() }.into()
+        rounds::Error::Late { pe, what: WHAT, waiting, late, seconds: timeout.as_secs_f64() }.into()
     }
 }
 

@@ -7,10 +7,12 @@
 //! | `block` | one block's steps |
 //! | `packet` | data with flags inside |
 //! | `exchange` | sends and receives, which need no plan |
+//! | `wait` | what ends waits: time-out, interrupt, a dead member |
 //!
 //! # Promises
-//! - Every wait ends within `SYMRAIL_TIMEOUT_S`, with an error that names the PE. Then all PEs give up, and the
-//!   plan's memory is not used again, because late data may still arrive there.
+//! - Every wait ends within `SYMRAIL_TIMEOUT_S`, with an error that names the PE; sooner when a member has died or the
+//!   program interrupts it. Then all PEs give up, and the plan's memory is not used again, because late data may still
+//!   arrive there.
 //! - Signals are counted in 64 bits, by words of this plan alone. Packets carry a flag that is different in each
 //!   call.
 //! - Data over a wire is in the target's memory before the signal that follows it.
@@ -19,6 +21,7 @@ mod block;
 pub(crate) mod exchange;
 mod packet;
 mod shared;
+mod wait;
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -32,7 +35,8 @@ use crate::members::{Members, Taken};
 use crate::number::{Accumulate, DataType, ReduceOp, divide};
 use crate::plan::{BufferType, Plan};
 use block::{Block, STAGE};
-use shared::{Memory, Shared};
+use shared::{CALL, Memory, Shared};
+use wait::launch;
 
 /// Bytes of the symmetric heap, at the same offset on every PE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,9 +237,9 @@ impl Prepared {
         let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
         let run = if grid.blocks == 0 {
-            Ok(Vec::new())
+            Ok(())
         } else {
-            device.launch(grid, |thread| {
+            launch(runtime, &device, grid, (CALL, &shared.ended), |thread| {
                 let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
                 let block = Block::new(&shared, thread, stage)?;
                 block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
@@ -243,7 +247,9 @@ impl Prepared {
         };
         if let Err(error) = run {
             // The first block's error caused those of the others.
-            return self.poison.poison_on_err(Err(shared.first_error().unwrap_or_else(|| error.into())));
+            let is_first = matches!(error, Error::Runtime(symrail::Error::Interrupted { .. }));
+            let error = if is_first { error } else { shared.first_error().unwrap_or(error) };
+            return self.poison.poison_on_err(Err(error));
         }
         if self.plan.barriers.after {
             self.poison.poison_on_err(self.members.sync())?;

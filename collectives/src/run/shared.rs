@@ -1,22 +1,23 @@
 //! The state that the blocks of a PE share in a call.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use symrail::Pe;
 use symrail::kernels::cpu::{Cmp, DeviceError, Symmetric, Thread};
 use symrail::rounds::{self, Abort};
-use symrail_core::{Backoff, lock};
+use symrail_core::lock;
 
 use super::Call;
+use super::wait::Wait;
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::geometry::Geometry;
 use crate::plan::{BufferType, Plan, Span, Step};
 
-const CALL: &str = "a collective";
+pub(super) const CALL: &str = "a collective";
 
 /// The locations of a call's buffers.
 pub(super) struct Memory {
@@ -45,6 +46,8 @@ pub(super) struct Shared<'a> {
     arrivals: Vec<AtomicU64>,
     expected: &'a [AtomicU64],
     timeout: Duration,
+    /// Whether the program has ended the call's waits.
+    pub ended: AtomicBool,
     first_error: Mutex<Option<Error>>,
     members: &'a Members,
 }
@@ -75,6 +78,7 @@ impl<'a> Shared<'a> {
             arrivals: (0..rank.barriers).map(|_| AtomicU64::new(0)).collect(),
             expected,
             timeout: Duration::from_secs(seconds),
+            ended: AtomicBool::new(false),
             first_error: Mutex::new(None),
         }
     }
@@ -149,18 +153,17 @@ impl<'a> Shared<'a> {
             return Ok(());
         }
         let given_up = self.memory.words.at(0)?;
-        let (begun, mut backoff) = (Instant::now(), Backoff::new(16, 256, Duration::from_micros(50)));
+        let mut wait = Wait::new(CALL, self.members.team(), &self.ended);
         while !holds()? {
             // Also drives the engine.
             if thread.test(given_up, Cmp::Ne, 0)? {
                 Abort::check(thread.signal_fetch(given_up)?, thread.my_pe(), CALL)?;
             }
-            if begun.elapsed() > self.timeout {
+            if !wait.goes_on(self.timeout)? {
                 let waiting = format!("plan {}{}, {}", self.plan.name, step.place, step.name);
                 let (pe, late, seconds) = (thread.my_pe(), vec![self.pe(by())], self.timeout.as_secs_f64());
                 return Err(rounds::Error::Late { pe, what: CALL, waiting, late, seconds }.into());
             }
-            backoff.pause();
         }
         Ok(())
     }

@@ -1,12 +1,17 @@
 //! Launching the threads of a grid.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, Builder};
+use std::time::Duration;
 
 use super::block::Block;
 use super::error::{DeviceError, LaunchError};
 use super::thread::Thread;
 use super::view::DeviceView;
+
+/// How often [`Grid::launch_watched`] calls its function.
+const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The shape of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +40,31 @@ impl Grid {
         E: From<DeviceError> + Send,
         K: Fn(&Thread<'_>) -> Result<R, E> + Sync,
     {
+        self.launch_watched(view, kernel, || {})
+    }
+
+    /// As [`Grid::launch`]; the calling thread calls `watch` every 10 ms until all threads have ended.
+    ///
+    /// # Errors
+    /// As for [`Grid::launch`].
+    pub fn launch_watched<R, E, K>(
+        self,
+        view: &DeviceView,
+        kernel: K,
+        mut watch: impl FnMut(),
+    ) -> Result<Vec<R>, LaunchError<E>>
+    where
+        R: Send,
+        E: From<DeviceError> + Send,
+        K: Fn(&Thread<'_>) -> Result<R, E> + Sync,
+    {
         let Grid { blocks, threads_per_block } = self;
         if self.threads() == 0 {
             return Err(LaunchError::Empty { blocks, threads_per_block });
         }
         let block_table: Vec<Block> = (0..blocks).map(|id| Block::new(id, threads_per_block)).collect();
         let first_error = Mutex::new(None);
+        let (unfinished, launcher) = (AtomicUsize::new(0), thread::current());
         let report = |error: LaunchError<E>| {
             if let Ok(mut slot) = first_error.lock() {
                 slot.get_or_insert(error);
@@ -51,7 +75,10 @@ impl Grid {
             for id in 0..self.threads() {
                 let block = &block_table[id / threads_per_block];
                 let (kernel, report) = (&kernel, &report);
+                unfinished.fetch_add(1, Ordering::Relaxed);
+                let ended = Ended { unfinished: &unfinished, launcher: &launcher };
                 let work = move || {
+                    let _ended = ended;
                     let mut leave = LeaveBlock { block, well: false };
                     match kernel(&Thread::new(view, self, block, id)) {
                         Ok(result) => {
@@ -73,6 +100,10 @@ impl Grid {
                     }
                 }
             }
+            while unfinished.load(Ordering::Acquire) > 0 {
+                thread::park_timeout(WATCH_INTERVAL);
+                watch();
+            }
             let join = |(id, handle): (usize, thread::ScopedJoinHandle<'_, Option<R>>)| {
                 handle.join().unwrap_or_else(|_| {
                     report(LaunchError::Panicked { thread: id });
@@ -84,6 +115,20 @@ impl Grid {
         match first_error.into_inner() {
             Ok(Some(error)) => Err(error),
             _ => Ok(results.into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// Tells the launching thread when a thread ends, or could not be started.
+struct Ended<'a> {
+    unfinished: &'a AtomicUsize,
+    launcher: &'a thread::Thread,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if self.unfinished.fetch_sub(1, Ordering::Release) == 1 {
+            self.launcher.unpark();
         }
     }
 }

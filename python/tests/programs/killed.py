@@ -7,11 +7,15 @@ import time
 
 import numpy as np
 import symrail
+import symrail.collectives
 
 how = sys.argv[1]
 symrail.init()
 me = symrail.my_pe()
 a, word = symrail.array(1 << 16, "float64"), symrail.array(1, "uint64")
+if how in ("receive", "reduce"):
+    communicator = symrail.collectives.Communicator(compare=False)
+    communicator.all_reduce(a)
 symrail.barrier_all()
 if me == 1:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -23,6 +27,10 @@ try:
         symrail.signal_wait(word, 1)
     elif how == "allocate":
         symrail.array(3)
+    elif how == "receive":
+        communicator.recv(a, 1)
+    elif how == "reduce":
+        communicator.all_reduce(a)
     else:
         while True:
             symrail.put(a, np.ones(1 << 16), 1)

@@ -40,6 +40,7 @@ use crate::barrier_plan::{self, Plan};
 use crate::error::Result;
 use crate::operations::{Communicator, Operations};
 use crate::runtime::Runtime;
+use crate::waiting::check_alive;
 
 /// A team's progress; between its operations it is the same on all of its PEs.
 #[derive(Default)]
@@ -139,6 +140,14 @@ impl Team {
     #[must_use]
     pub fn is_of(&self, runtime: &Runtime) -> bool {
         self.0.runtime.is_same(runtime)
+    }
+
+    /// For a caller's own wait: whether a PE of the team is known to have died or left. Does not block.
+    ///
+    /// # Errors
+    /// [`Error::PeerLost`](crate::Error::PeerLost), in which `what` says what waits for it.
+    pub fn check_alive(&self, what: &'static str) -> Result<()> {
+        check_alive(&self.ops(), what, self.group())
     }
 
     /// Operations of this PE, on the default context.

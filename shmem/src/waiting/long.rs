@@ -39,6 +39,19 @@ impl Among {
     }
 }
 
+/// Fails if a PE of a group has died or left, as the bootstrap knows.
+pub(crate) fn check_alive(ops: &Operations<'_>, what: &'static str, group: Group) -> Result<()> {
+    // Another thread may be in a step; that thread gets the report, too.
+    let Ok(mut bootstrap) = ops.comm.job.bootstrap.try_lock() else { return Ok(()) };
+    let is_other = |pe: Pe| pe != ops.comm.job.me && group.index_of(pe).is_some();
+    let lost_pe = bootstrap.lost_pes().iter().find(|lost| is_other(lost.pe));
+    lost_pe.map_or(Ok(()), |found| Err(lost(ops, what, found.pe, found.why.clone())))
+}
+
+fn lost(ops: &Operations<'_>, what: &'static str, pe: Pe, reason: String) -> Error {
+    Error::PeerLost { waiting: ops.comm.job.me, what, pe, reason }
+}
+
 /// One wait, from the time at which it counts as long.
 pub(crate) struct Long<'rt> {
     ops: Operations<'rt>,
@@ -83,7 +96,7 @@ impl<'rt> Long<'rt> {
             (clock::since(self.begun), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
         let others_may = matches!(self.among, Among::Any(_)) && waited < OTHERS_MAY_WRITE;
         if !others_may {
-            self.look_for_gone()?;
+            check_alive(&self.ops, self.what, self.among.group())?;
         }
         if clock::since(self.asked) > time_limit {
             self.ask_for_life()?;
@@ -99,19 +112,7 @@ impl<'rt> Long<'rt> {
     }
 
     fn lost(&self, pe: Pe, reason: String) -> Error {
-        Error::PeerLost { waiting: self.ops.comm.job.me, what: self.what, pe, reason }
-    }
-
-    /// Fails if a PE has died or left, as the bootstrap knows.
-    fn look_for_gone(&self) -> Result<()> {
-        // Another thread may be in a step; that thread gets the report, too.
-        let Ok(mut bootstrap) = self.ops.comm.job.bootstrap.try_lock() else { return Ok(()) };
-        let group = self.among.group();
-        let lost_pe = bootstrap
-            .lost_pes()
-            .iter()
-            .find(|lost| lost.pe != self.ops.comm.job.me && group.index_of(lost.pe).is_some());
-        lost_pe.map_or(Ok(()), |lost| Err(self.lost(lost.pe, lost.why.clone())))
+        lost(&self.ops, self.what, pe, reason)
     }
 
     /// Probes all PEs in turn: the system reports whether mapped PEs live, and the wire probes every PE.

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use symrail_core::clock;
 
-pub(crate) use long::Among;
 use long::Long;
+pub(crate) use long::{Among, check_alive};
 
 use crate::error::{Error, Result};
 use crate::interrupt::{self, InterruptPoll};
