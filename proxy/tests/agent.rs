@@ -1,5 +1,4 @@
 //! The target agent, and endpoints that it learns of only when they introduce themselves.
-#![cfg(not(loom))]
 
 use symrail_proxy::agent::Agent;
 use symrail_transport::amo::{AmoOp, AmoType};

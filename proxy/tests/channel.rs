@@ -1,5 +1,4 @@
 //! Channels between real threads: wrap-around, back-pressure, completion order, hostile slots, sleep.
-#![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashMap;

@@ -1,5 +1,4 @@
 //! A request survives encoding and decoding, and no content of a slot crashes the reader.
-#![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

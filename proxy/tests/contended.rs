@@ -1,6 +1,5 @@
 //! On a core that another thread computes on, the proxy thread does not alternate with it. It sleeps, and each request
 //! wakes it.
-#![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Requests that no regular peer sends: the target agent refuses them, answers their sender, and touches only the heap.
-#![cfg(not(loom))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use symrail_proxy::Engine;

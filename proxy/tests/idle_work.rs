@@ -1,5 +1,4 @@
 //! The proxy thread handles work that host threads have left behind, whether it sleeps or always polls.
-#![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

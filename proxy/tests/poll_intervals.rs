@@ -1,6 +1,5 @@
 //! While a host thread waits, the proxy thread leaves the engine to it and only checks, ever more rarely, whether it
 //! still drives. There is only one test, since it looks up the only proxy thread of its process.
-#![cfg(not(loom))]
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

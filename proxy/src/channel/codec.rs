@@ -7,8 +7,7 @@
 //! | 2 | signal's symmetric offset | value: operand, signal's value, P's value |
 //! | 3 | reply: generation and index | comparand |
 
-use symrail_core::{AmoOp, AmoType, SignalOp};
-use symrail_transport::Pe;
+use symrail_core::{AmoOp, AmoType, Pe, SignalOp};
 
 use super::error::{Malformed, Refused};
 use super::layout::{self, CHUNKS, MASK_HEAD, MASK_LOCAL, MASK_REPLY, MASK_VALUE, Opcode};

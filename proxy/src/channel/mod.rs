@@ -53,7 +53,7 @@
 //! then checks it. A malformed request becomes [`Request::Invalid`]. The engine checks offsets, sizes and PEs against
 //! segments.
 //!
-//! The models in `tests/loom_channel.rs` run this code under loom: laps with partial chunks, the flush word, sleep at
+//! The models in `model/tests/loom_channel.rs` run this code under loom: laps with partial chunks, the flush word, sleep at
 //! both ends.
 
 pub mod codec;

@@ -1,5 +1,5 @@
 //! Models of the channel: every interleaving (up to a bound on preemptions) and every value that the memory model
-//! lets a load return. Run with `RUSTFLAGS="--cfg loom" cargo test -p symrail-proxy --release --test loom_channel`.
+//! lets a load return. Run with `RUSTFLAGS="--cfg loom" cargo test -p symrail-proxy-model --release --test loom_channel`.
 //!
 //! The ring has two slots. Producers push requests that use different chunks. So a slot's unused chunks would be read
 //! as new ones two laps later if the consumer did not write the parity to them.
@@ -12,7 +12,7 @@ use std::time::Duration;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use symrail_proxy::channel::{Channel, ChannelMemory, Consumer, Doorbell, Local, Producer, Request, Width};
+use symrail_proxy_model::channel::{Channel, ChannelMemory, Consumer, Doorbell, Local, Producer, Request, Width};
 
 const SLOTS: usize = 2;
 
@@ -47,7 +47,7 @@ fn take(consumer: &mut Consumer) -> (u64, Request) {
 
 fn push(producer: &Producer, request: &Request) -> u64 {
     producer
-        .push::<symrail_proxy::channel::Refused>(request, || {
+        .push::<symrail_proxy_model::channel::Refused>(request, || {
             thread::yield_now();
             Ok(())
         })
