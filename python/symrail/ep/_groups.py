@@ -15,7 +15,7 @@ from typing import Any
 import symrail
 
 from .. import _symrail
-from .._gpu import folders_of_nvrtc, local_rank
+from .._gpu import folders_of_nvrtc, is_capturing, local_rank
 from .._join import Exchange, by_exchange, of_mpi, of_team, of_torch
 from ..errors import ArgumentError
 
@@ -31,7 +31,11 @@ class GroupJob:
         self.key, self.number, self.is_dropped = key, number, False
 
     def leave(self, timeout: float | None) -> None:
-        """Leaves the job, and frees its memory when nothing refers to it any more. Collective over the group."""
+        """Leaves the job, and frees its memory when nothing refers to it any more; while a graph is captured, later.
+        Collective over the group.
+        """
+        if is_capturing():
+            return self.drop()
         runtime, self.runtime = self.runtime, None
         _jobs.pop((self.key, self.number), None)
         if runtime is None:
