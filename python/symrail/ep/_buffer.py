@@ -43,8 +43,8 @@ class Buffer:
     current stream instead. With `async_finish` it is in the order of the communication stream, behind `previous_event`,
     or the current stream's earlier work without one; the current stream waits for the returned event. With
     `allocate_on_comm_stream` results are that stream's memory. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `use_logfmt`. Sums are
-    formed in FP32 in the order of ranks, so that each call gives the same bits.
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, and on a GPU `use_logfmt`. Sums
+    are formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
@@ -449,15 +449,16 @@ class Buffer:
 
         `x` has the layout of `low_latency_dispatch`'s result; `topk_idx` and `topk_weights` are those of this rank's
         own tokens. Slots of masked ranks are left out. A dispatch may have several combines, and on a GPU a combine may
-        follow the next dispatch (StateError behind further ones). `use_logfmt` changes nothing: rows come back as they
-        are. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
+        follow the next dispatch (StateError behind further ones). With `use_logfmt` rows cross in 10 bits for
+        each element (LogFMT-10), if magnitudes below 1 make that shorter; on a GPU, where one sum crosses for each token
+        and rank, it changes nothing. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
         `out`), an event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
         _must_be_one(async_finish, return_recv_hook)
-        if use_logfmt:
-            _say_once("low_latency_combine: use_logfmt=True changes nothing: rows come back as they are")
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
+            if use_logfmt:
+                _say_once("low_latency_combine: use_logfmt=True changes nothing on a GPU: sums come back as they are")
             stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
             arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives)
             if not async_finish:
@@ -471,7 +472,7 @@ class Buffer:
             return combined, call.event(low.check), hook
         if combine_wait_recv_cost_stats is not None:
             raise UnsupportedError("combine_wait_recv_cost_stats: on the host times of ranks are not kept")
-        combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out)
+        combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out, use_logfmt)
         if not return_recv_hook:
             receive()
         return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
