@@ -141,21 +141,19 @@ impl Runtime {
         }
     }
 
-    /// Joins a job of a group's processes by a unique id. The heap is of the kind and on the GPU of this process's job
+    /// Joins a job of a group's processes, by a unique id, this process's rank and their number. The heap is of the kind and on the GPU of this process's job
     /// `beside`, if there is one, and at least as large. Collective over the group.
     #[staticmethod]
     fn join_group(
         py: Python<'_>,
-        uid: Vec<u8>,
-        pe: Pe,
-        n_pes: u32,
+        place: (Vec<u8>, Pe, u32),
         heap_bytes: usize,
         local_rank: Option<i32>,
         nvrtc: Vec<PathBuf>,
         beside: Option<&Bound<'_, Runtime>>,
     ) -> PyResult<Runtime> {
-        let uid = Some((uid, pe, n_pes));
-        let joining = Joining { uid, heap_bytes: Some(heap_bytes), heap: None, device: None, local_rank, nvrtc };
+        let (uid, heap_bytes) = (Some(place), Some(heap_bytes));
+        let joining = Joining { uid, heap_bytes, heap: None, device: None, local_rank, nvrtc };
         let beside = beside.map(|runtime| Arc::clone(&runtime.get().job));
         let (job, world) = waiting(py, None, || {
             let job = Job::join_group(joining, beside.as_deref())?;

@@ -169,6 +169,7 @@ impl Team {
     }
 
     /// The numbers of all PEs of the team, in their order; all pass as many. Collective over the team.
+    #[allow(clippy::needless_pass_by_value)] // Python hands lists over by value
     fn gather_numbers(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
         let team = self.held()?;
         waiting(py, None, || team.gather(&numbers))

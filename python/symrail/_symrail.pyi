@@ -236,9 +236,7 @@ class Runtime:
     ) -> Runtime: ...
     @staticmethod
     def join_group(
-        uid: bytes,
-        pe: int,
-        n_pes: int,
+        place: tuple[bytes, int, int],
         heap_bytes: int,
         local_rank: int | None,
         nvrtc: list[str],

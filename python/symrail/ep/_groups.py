@@ -102,7 +102,7 @@ def join(
         return symrail.current(), None
     me, size, all_objects = exchange(group, comm)
     mine = _current()
-    dropped = {place for place, job in _jobs.items() if job.is_dropped}
+    dropped = {name for name, job in _jobs.items() if job.is_dropped}
     members = all_objects((_PROCESS, mine, dropped))
     jobs = [job for _, job, _ in members]
     if jobs == [(jobs[0][0], rank, size) if jobs[0] else None for rank in range(size)]:
@@ -112,13 +112,13 @@ def join(
             symrail.init(process_group=group if comm is None else None, comm=comm, heap_bytes=heap_bytes)
             return symrail.current(), None
     key = tuple(process for process, _, _ in members)
-    for place in sorted(set.intersection(*(places for _, _, places in members))):
-        if place[0] == key and place in _jobs:
-            _jobs[place].leave(timeout)
-    uid, _, _ = by_exchange(me, size, all_objects)
+    for name in sorted(set.intersection(*(names for _, _, names in members))):
+        if name[0] == key and name in _jobs:
+            _jobs[name].leave(timeout)
+    place = by_exchange(me, size, all_objects)
     beside = symrail.current() if mine is not None else None
     nvrtc = folders_of_nvrtc("device" if beside is not None and beside.device is not None else None)
-    runtime = _symrail.Runtime.join_group(uid, me, size, heap_bytes, local_rank(), nvrtc, beside)
+    runtime = _symrail.Runtime.join_group(place, heap_bytes, local_rank(), nvrtc, beside)
     number = _made[key] = _made.get(key, 0) + 1
     _jobs[key, number] = job = GroupJob(runtime, key, number)
     return runtime, job
