@@ -1,7 +1,7 @@
 //! Expert parallelism: tokens go to the PEs that own their experts (dispatch) and return as sums (combine).
 //!
-//! Each PE of the job is one rank, and all ranks own equally many experts. All ranks make each call together. There are
-//! two ways. Different threads may use both at the same time:
+//! Each PE of the job is one rank, and all ranks own equally many experts. All ranks make each call together. Some PEs of
+//! a job form groups by jobs of their own beside it ([`Team::unique_id`](symrail::Team::unique_id)). There are two ways. Different threads may use both at the same time:
 //!
 //! - [`HighThroughput`], for prefill and training: any number of tokens through buffers of any size. The caller learns
 //!   how many have arrived. A token crosses once for each rank that owns some of its experts.
@@ -11,7 +11,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`plan`] | pure functions: which ranks get which tokens, the layout of rows in transfer, the sizes of buffers |
-//! | `element`, [`fp8`] | the types of rows that are added or cast |
+//! | `element`, [`fp8`], `logfmt` | the types of rows that are added, cast or encoded |
 //! | [`exchange`] | numbered blocks from every rank to every other one, the base of both ways |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
 //! | `admission` | ranks that take part again in low-latency calls |
@@ -31,6 +31,7 @@ pub mod error;
 pub mod exchange;
 pub mod fp8;
 pub mod high_throughput;
+mod logfmt;
 pub mod low_latency;
 pub mod plan;
 pub mod statistics;

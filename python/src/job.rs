@@ -36,8 +36,8 @@ pub struct Job {
     pub under_way: UnderWay,
 }
 
-/// The job that this process is in, for the handler at the process's end.
-static CURRENT: Mutex<Option<Arc<Job>>> = Mutex::new(None);
+/// The jobs that this process is in, in the order of joining, for the handler at the process's end.
+static JOINED: Mutex<Vec<Arc<Job>>> = Mutex::new(Vec::new());
 
 /// How a PE joins.
 pub struct Joining {
@@ -90,8 +90,23 @@ impl Job {
             blocks: Blocks::default(),
             under_way: UnderWay::default(),
         });
-        *lock(&CURRENT) = Some(Arc::clone(&job));
+        lock(&JOINED).push(Arc::clone(&job));
         Ok(job)
+    }
+
+    /// Joins a job of some processes beside their jobs, or of processes without one: with the kind of heap and the GPU
+    /// of `beside`, and a heap of its size, if that is more than `bytes`. Collective over these processes.
+    pub fn join_group(joining: Joining, beside: Option<&Job>) -> symrail::Result<Arc<Job>> {
+        let settings = match beside {
+            Some(job) => job.runtime.settings().clone(),
+            None => Settings::from_env()?,
+        };
+        Job::join(Joining {
+            heap_bytes: joining.heap_bytes.max(Some(settings.heap_size)),
+            heap: Some(settings.heap_kind),
+            device: beside.and_then(|job| job.gpu()).map(HeldGpu::ordinal),
+            ..joining
+        })
     }
 
     /// The runtime, whether the PE has left or not.
@@ -199,11 +214,7 @@ impl Job {
         if self.runtime.is_forked() || self.left.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let mut current = lock(&CURRENT);
-        if current.as_ref().is_some_and(|job| std::ptr::eq(&raw const **job, self)) {
-            *current = None;
-        }
-        drop(current);
+        lock(&JOINED).retain(|job| !std::ptr::eq(&raw const **job, self));
         self.objects.forget();
         self.runtime.leave()
     }
@@ -228,11 +239,16 @@ unsafe extern "C" {
 /// Finalises a program that exits with success without `finalize`. A program that exits with an error must not wait for
 /// the others: they learn that it has left.
 unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
-    let job = lock(&CURRENT).clone();
-    if let Some(job) = job.filter(|_| status == 0)
-        && let Err(error) = job.leave()
-    {
-        eprintln!("symrail: at the end of the program: {error}");
+    if status != 0 {
+        return;
+    }
+    // Processes leave jobs that they share in the order in which they have joined them, so that none waits for another
+    // one that waits for it.
+    let jobs = lock(&JOINED).clone();
+    for job in jobs {
+        if let Err(error) = job.leave() {
+            eprintln!("symrail: at the end of the program: {error}");
+        }
     }
 }
 

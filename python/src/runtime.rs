@@ -141,6 +141,28 @@ impl Runtime {
         }
     }
 
+    /// Joins a job of a group's processes, by a unique id, this process's rank and their number. The heap is of the kind and on the GPU of this process's job
+    /// `beside`, if there is one, and at least as large. Collective over the group.
+    #[staticmethod]
+    fn join_group(
+        py: Python<'_>,
+        place: (Vec<u8>, Pe, u32),
+        heap_bytes: usize,
+        local_rank: Option<i32>,
+        nvrtc: Vec<PathBuf>,
+        beside: Option<&Bound<'_, Runtime>>,
+    ) -> PyResult<Runtime> {
+        let (uid, heap_bytes) = (Some(place), Some(heap_bytes));
+        let joining = Joining { uid, heap_bytes, heap: None, device: None, local_rank, nvrtc };
+        let beside = beside.map(|runtime| Arc::clone(&runtime.get().job));
+        let (job, world) = waiting(py, None, || {
+            let job = Job::join_group(joining, beside.as_deref())?;
+            let world = HeldTeam::world(Arc::clone(&job))?;
+            Ok::<_, symrail::Error>((job, world))
+        })?;
+        Ok(Runtime { job, world: Arc::new(world) })
+    }
+
     /// This PE's resources, and its paths to the others, as JSON. `symrail.info` shows it. Local.
     fn description(&self) -> PyResult<String> {
         json(&self.job.running()?.description())

@@ -168,6 +168,13 @@ impl Team {
         Ok(word[0] == 1)
     }
 
+    /// The numbers of all PEs of the team, in their order; all pass as many. Collective over the team.
+    #[allow(clippy::needless_pass_by_value)] // Python hands lists over by value
+    fn gather_numbers(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
+        let team = self.held()?;
+        waiting(py, None, || team.gather(&numbers))
+    }
+
     /// Copies `src` of the team's PE `root` to `dst` on all of its PEs. Collective over the team.
     #[pyo3(signature = (dst, src, root=0, *, stream=None))]
     fn broadcast(

@@ -102,8 +102,9 @@ Runtime = _symrail.Runtime
 Team = _symrail.Team
 
 _current: Runtime | None = None
-# The process that joined.
+# The process that joined, and the unique id by which it did.
 _process = 0
+_uid: bytes | None = None
 
 
 class Joined:
@@ -162,7 +163,7 @@ def init(
     RequirementError, ArgumentError, SettingError, TimeoutError (which names the PEs that did not arrive), DifferError,
     FabricError, LibraryError, BootstrapError.
     """
-    global _current, _process
+    global _current, _process, _uid
     if _current is not None and not _current.finalized:
         me, size = _current.my_pe(), _current.n_pes()
         if os.getpid() != _process:
@@ -175,7 +176,7 @@ def init(
     found, me, size = place(uid, rank, nranks, process_group, comm)
     nvrtc = folders_of_nvrtc(heap)
     _current = Runtime.join(found, me, size, heap_bytes, wanted, heap, number(device), local_rank(), nvrtc)
-    _process = os.getpid()
+    _process, _uid = os.getpid(), found
     return Joined(_current)
 
 

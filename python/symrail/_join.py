@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
+import struct
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,6 +16,8 @@ from .errors import ArgumentError, BootstrapError, SettingError, TimeoutError
 
 # The job's unique id, this PE, the number of PEs; the id is None if the environment has all of it.
 Place = tuple[bytes | None, int, int]
+# This process's rank in a group, their number, and a function that passes an object of each to all.
+Exchange = tuple[int, int, Callable[[Any], list[Any]]]
 
 
 def place(
@@ -33,19 +37,9 @@ def place(
     if rank is not None or nranks is not None:
         raise ArgumentError("rank and nranks go with uid")
     if process_group is not None:
-        import torch.distributed as dist
-
-        group = None if process_group is True else process_group
-        me, size = dist.get_rank(group), dist.get_world_size(group)
-
-        def all_objects(mine: Any) -> list[Any]:
-            found: list[Any] = [None] * size
-            dist.all_gather_object(found, mine, group=group)
-            return found
-
-        return _by_exchange(me, size, all_objects)
+        return by_exchange(*of_torch(process_group))
     if comm is not None:
-        return _by_exchange(comm.Get_rank(), comm.Get_size(), comm.allgather)
+        return by_exchange(*of_mpi(comm))
     if _symrail.is_of_ranks():
         return _by_torchrun()
     return None, 0, 1
@@ -111,7 +105,41 @@ def _of_agent(me: int, host: str, port: int) -> bytes:
         ) from error
 
 
-def _by_exchange(me: int, size: int, all_objects: Callable[[Any], list[Any]]) -> Place:
+def of_torch(process_group: Any) -> Exchange:
+    """How the ranks of a process group of torch, or of all (True), exchange objects."""
+    import torch.distributed as dist
+
+    group = None if process_group is True else process_group
+    me, size = dist.get_rank(group), dist.get_world_size(group)
+
+    def all_objects(mine: Any) -> list[Any]:
+        found: list[Any] = [None] * size
+        dist.all_gather_object(found, mine, group=group)
+        return found
+
+    return me, size, all_objects
+
+
+def of_mpi(comm: Any) -> Exchange:
+    """How the ranks of an mpi4py communicator exchange objects."""
+    return comm.Get_rank(), comm.Get_size(), comm.allgather
+
+
+def of_team(team: _symrail.Team) -> Exchange:
+    """How the PEs of a team exchange objects."""
+
+    def all_objects(mine: Any) -> list[Any]:
+        data = pickle.dumps(mine)
+        lengths = team.gather_numbers([len(data)])
+        words = -(-max(lengths) // 8)
+        found = team.gather_numbers(list(struct.unpack(f"={words}Q", data.ljust(8 * words, b"\0"))))
+        everything = struct.pack(f"={len(found)}Q", *found)
+        return [pickle.loads(everything[8 * words * pe :][:length]) for pe, length in enumerate(lengths)]
+
+    return team.my_pe(), team.n_pes(), all_objects
+
+
+def by_exchange(me: int, size: int, all_objects: Callable[[Any], list[Any]]) -> tuple[bytes, int, int]:
     """The place if PEs can already exchange small objects."""
     names = all_objects(socket.gethostname())
     elsewhere = [name for name in names if name != names[0]]

@@ -46,6 +46,21 @@ def test_ranks_leave_and_take_part_again(plan: str) -> None:
 
 
 @pytest.mark.parametrize("options", [(), HOSTS])
+@pytest.mark.parametrize("what", ["calls", "members", "late", "left"])
+def test_groups_that_are_smaller_than_the_job(what: str, options: tuple[str, ...]) -> None:
+    command = [launcher(), "run", "-n", "4", *options, "--", sys.executable, str(PROGRAMS / "groups.py"), what]
+    (ended,) = finish([start(command)])
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    assert all(f"PE {pe} is well" in ended.stdout for pe in range(4)), ended
+
+
+def test_process_groups_of_torch_without_a_job(tmp_path: Path) -> None:
+    program = [python_with_torch(), str(PROGRAMS / "groups.py"), "torch", str(tmp_path / "store")]
+    ended = finish([start([*program, str(rank)]) for rank in range(4)])
+    assert all(one.returncode == 0 and f"PE {rank} is well" in one.stdout for rank, one in enumerate(ended)), ended
+
+
+@pytest.mark.parametrize("options", [(), HOSTS])
 def test_takes_tensors(options: tuple[str, ...]) -> None:
     command = [launcher(), "run", "-n", "4", *options, "--", python_with_torch()]
     (ended,) = finish([start([*command, str(PROGRAMS / "expert_parallel_torch.py")])])

@@ -61,6 +61,13 @@ fn both_ways_are_in_use_at_the_same_time() {
 }
 
 #[test]
+fn groups_of_a_job_have_jobs_of_their_own_at_the_same_time() {
+    for (path, pes, hosts) in [(MAPPED, 4, 1), (ROUND_ROBIN, 4, 4), (ROUND_ROBIN, 4, 2)] {
+        check("groups", path, pes, hosts, 2);
+    }
+}
+
+#[test]
 fn what_cannot_be_done_is_refused_by_name_before_anything_is_sent() {
     for (path, pes, hosts) in [(MAPPED, 3, 1), (ROUND_ROBIN, 3, 3)] {
         check("refuse", path, pes, hosts, 2);

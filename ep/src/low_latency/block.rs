@@ -14,6 +14,8 @@ pub struct Start {
     pub format: RowFormat,
     pub experts: usize,
     pub rows: usize,
+    /// The bytes of all rows if they are encoded ([`logfmt`](crate::logfmt)), and otherwise 0.
+    pub encoded: usize,
 }
 
 const WHAT: [&str; 4] = ["bytes of a row", "bytes of a row's scales", "top-k slots", "number of experts"];
@@ -25,16 +27,16 @@ impl Start {
 
     pub fn to_bytes(self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
-        let numbers = self.common().into_iter().chain([self.rows]);
+        let numbers = self.common().into_iter().chain([self.rows, self.encoded]);
         for (to, number) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(numbers) {
             *to = (number as u32).to_ne_bytes();
         }
         bytes
     }
 
-    /// The number of rows that another rank has sent. An error if their shape differs from that of this rank's rows, or
+    /// The number of rows that another rank has sent, and their bytes if they are encoded. An error if their shape differs from that of this rank's rows, or
     /// if there are more than fit.
-    pub fn rows_of(&self, bytes: [u8; BYTES], most: usize, (me, other): (Pe, Pe)) -> Result<usize> {
+    pub fn rows_of(&self, bytes: [u8; BYTES], most: usize, (me, other): (Pe, Pe)) -> Result<(usize, usize)> {
         let mut numbers = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) as usize);
         for (what, here) in WHAT.iter().zip(self.common()) {
             let there = numbers.next().unwrap_or(0);
@@ -47,6 +49,6 @@ impl Start {
             let what = "rows that fit into a block, and rows that were sent";
             return Err(Error::differ(what, me, most as u64, other, rows as u64));
         }
-        Ok(rows)
+        Ok((rows, numbers.next().unwrap_or(0)))
     }
 }

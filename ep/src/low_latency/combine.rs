@@ -9,6 +9,7 @@ use super::LowLatency;
 use super::block::{self, Start};
 use crate::element;
 use crate::error::{Error, Result};
+use crate::logfmt;
 use crate::plan::layout::{TopK, share};
 use crate::plan::pairs::Pairs;
 use crate::plan::rows::{RowFormat, Rows};
@@ -27,7 +28,8 @@ pub struct Combining {
 impl LowLatency {
     /// Sends the experts' rows back to the sources of their tokens. `rows` and `ranges` have the layout of
     /// [`Dispatched`](super::Dispatched). The caller may change the arguments after the return. Collective, with
-    /// [`LowLatency::receive_combine`].
+    /// [`LowLatency::receive_combine`]. After [`LowLatency::encode_combines`], rows for a rank travel in 10 bits for each
+    /// element where that is shorter.
     ///
     /// # Errors
     /// Before anything is sent: numbers that do not agree; rows larger than the buffers allow; more calls in flight
@@ -60,18 +62,28 @@ impl LowLatency {
         let mut statistics = Statistics { to_ranks, ..Statistics::of(self.combine.what) };
         let call = self.combine.begin(&mut self.masks, self.limit)?;
         let since = statistics.phase(rt, "waiting for room", since);
-        let start = Start { format, experts: shape.experts, rows: 0 };
+        let start = Start { format, experts: shape.experts, rows: 0, encoded: 0 };
         let row = |expert: usize, i: u32| rows.row(expert * most + i as usize);
         let others: Vec<Pe> = self.masks.others(me).collect();
         for rank in others {
-            let start = Start { rows: count(rank as usize), ..start };
+            let its_rows = of(rank as usize).flat_map(|(expert, (first, count))| {
+                let row = &row;
+                (first..first + count).map(move |i| row(expert, i))
+            });
+            let rows = count(rank as usize);
+            let encoded =
+                if self.encodes { encoded(its_rows.clone(), element, rows * format.bytes()) } else { Vec::new() };
+            let start = Start { rows, encoded: encoded.len(), ..start };
             self.combine.exchange.write(rank, 0, &start.to_bytes())?;
             let mut at = block::BYTES;
-            for (expert, (first, count)) in of(rank as usize) {
-                for i in first..first + count {
-                    self.combine.exchange.write(rank, at, row(expert, i))?;
+            if encoded.is_empty() {
+                for row in its_rows {
+                    self.combine.exchange.write(rank, at, row)?;
                     at += format.bytes();
                 }
+            } else {
+                self.combine.exchange.write(rank, at, &encoded)?;
+                at += encoded.len();
             }
             self.combine.exchange.send(rank, at)?;
             statistics.sent(rt, rank, start.rows, at);
@@ -117,10 +129,19 @@ impl LowLatency {
                 let mut first = [0; block::BYTES];
                 exchange.read(rank as Pe, 0, &mut first)?;
                 let fit = (exchange.block() - block::BYTES) / start.format.bytes();
-                let sent = start.rows_of(first, fit, (me as Pe, rank as Pe))?;
+                let (sent, encoded) = start.rows_of(first, fit, (me as Pe, rank as Pe))?;
                 rows.resize(sent * token, 0);
-                for (i, row) in rows.chunks_exact_mut(token).enumerate() {
-                    exchange.read(rank as Pe, block::BYTES + i * start.format.bytes(), row)?;
+                if encoded == 0 {
+                    for (i, row) in rows.chunks_exact_mut(token).enumerate() {
+                        exchange.read(rank as Pe, block::BYTES + i * start.format.bytes(), row)?;
+                    }
+                } else {
+                    let mut bytes = vec![0; encoded.min(exchange.block() - block::BYTES)];
+                    exchange.read(rank as Pe, block::BYTES, &mut bytes)?;
+                    if decode_rows(&bytes, *element, token, &mut rows) != Some(encoded) {
+                        let what = "bytes of encoded rows: those that make up the rows, and those that were sent";
+                        return Err(Error::differ(what, me as Pe, bytes.len() as u64, rank as Pe, encoded as u64));
+                    }
                 }
                 sent
             };
@@ -139,6 +160,22 @@ impl LowLatency {
         self.combine.end(&self.masks, statistics)?;
         sums
     }
+}
+
+/// Rows in their encoded form; nothing if that is not shorter than `most` bytes.
+fn encoded<'a>(rows: impl Iterator<Item = &'a [u8]>, element: DataType, most: usize) -> Vec<u8> {
+    let mut encoded = Vec::new();
+    rows.for_each(|row| logfmt::encode(row, element, &mut encoded));
+    if encoded.len() < most.min(u32::MAX as usize) { encoded } else { Vec::new() }
+}
+
+/// Decodes rows of `token` bytes. Returns the number of bytes read; `None` if there are too few.
+fn decode_rows(bytes: &[u8], element: DataType, token: usize, rows: &mut [u8]) -> Option<usize> {
+    let mut left = bytes;
+    for row in rows.chunks_exact_mut(token) {
+        left = logfmt::decode(left, element, row)?;
+    }
+    Some(bytes.len() - left.len())
 }
 
 /// The sum of each token's rows: of each rank in the order of the slots, then of all ranks.

@@ -131,7 +131,7 @@ impl LowLatency {
         }
         topk.check(shape.experts)?;
         let format = RowFormat { token: rows.bytes(), scales, indices: topk.k(), weights: 0, number: 4, mask: 0 };
-        Ok(Start { format, experts: shape.experts, rows: 0 })
+        Ok(Start { format, experts: shape.experts, rows: 0, encoded: 0 })
     }
 
     /// Waits for the tokens of all ranks.
@@ -193,7 +193,7 @@ impl Room {
         };
         let mut first = [0; block::BYTES];
         read(0, &mut first)?;
-        let rows = start.rows_of(first, most_tokens, (me, rank))?;
+        let (rows, _) = start.rows_of(first, most_tokens, (me, rank))?;
         let (RowFormat { token, scales, indices, .. }, share) = (self.format, found.counts.len());
         let ranks = found.ranges.len() / share;
         for expert in 0..share {

@@ -124,18 +124,23 @@ impl EpLowLatency {
         ))
     }
 
-    /// Sends the experts' rows back.
+    /// Sends the experts' rows back, encoded or not.
     fn send_combine<'py>(
         &self,
         py: Python<'py>,
         parts: Bytes<'py>,
         of: &str,
         ranges: PyReadonlyArray1<'py, i64>,
+        encode: bool,
     ) -> PyResult<EpCombining> {
         let (parts, element) = (rows(&parts)?, element(of)?);
         let range = |&range: &i64| ((range >> 32) as u32, range as u32);
         let ranges: Vec<_> = elements(&ranges)?.iter().map(range).collect();
-        Ok(EpCombining(self.0.call(py, |buffers| buffers.send_combine(parts, element, &ranges))?))
+        let sent = self.0.call(py, |buffers| {
+            buffers.encode_combines(encode);
+            buffers.send_combine(parts, element, &ranges)
+        })?;
+        Ok(EpCombining(sent))
     }
 
     /// Waits for the rows of this rank's tokens, and adds them up, multiplied by their weights.

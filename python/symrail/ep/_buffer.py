@@ -8,12 +8,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import symrail
-
 from .. import _symrail
 from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError, UnsupportedError
-from . import _high
+from . import _groups, _high
 from .._host_arrays import as_array, must_take, numbers
 from ._config import Config
 from ._device import DeviceLowLatency
@@ -45,8 +43,8 @@ class Buffer:
     current stream instead. With `async_finish` it is in the order of the communication stream, behind `previous_event`,
     or the current stream's earlier work without one; the current stream waits for the returned event. With
     `allocate_on_comm_stream` results are that stream's memory. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, `use_logfmt`. Sums are
-    formed in FP32 in the order of ranks, so that each call gives the same bits.
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, and on a GPU `use_logfmt`. Sums
+    are formed in FP32 in the order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
@@ -70,15 +68,18 @@ class Buffer:
     ) -> None:
         """Allocates buffers on each rank's heap. Collective.
 
-        A rank is a PE of the job. A process without a job joins that of `group` (a process group of torch) or `comm`
-        (an mpi4py communicator), which must have all PEs. High throughput gets `num_nvl_bytes`, and without
+        Ranks are those of `group` (a process group of torch, or a Team) or `comm` (an mpi4py communicator), by default
+        all PEs; so are ranks in errors. Only members of the group take part. If they are not all PEs in the order of
+        PEs, the Buffer joins a job of theirs, with a heap of the same kind as the process's, which `destroy` leaves. A
+        process without a job joins one for a group of all processes. High throughput gets `num_nvl_bytes`, and without
         `low_latency_mode` also `num_rdma_bytes`; with it, low latency gets the latter.
 
         On tensors of a GPU `dispatch` accepts at most `num_max_tokens_per_rank` from each rank; the first one allocates
         memory for them on the heap, whatever `num_nvl_bytes` is.
 
         A Buffer that each rank has dropped without `destroy` is freed by the next call of all PEs that makes or
-        reclaims symmetric memory. With `explicitly_destroy` that is a RuntimeWarning.
+        reclaims symmetric memory; that of a group with a job of its own by the next Buffer of the group. With
+        `explicitly_destroy` that is a RuntimeWarning.
 
         `timeout` is the number of seconds to wait for ranks, also while memory is made or freed, by default
         SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the
@@ -90,13 +91,14 @@ class Buffer:
         for name, value in (("num_nvl_bytes", num_nvl_bytes), ("num_rdma_bytes", num_rdma_bytes)):
             if not 0 <= value < 2**46:
                 raise ArgumentError(f"{name}={value}: a number of bytes from 0, of less than 64 TiB")
-        if not symrail.is_initialized():
-            heap = num_nvl_bytes + num_rdma_bytes + _HEAP_BESIDES
-            symrail.init(process_group=group if comm is None else None, comm=comm, heap_bytes=heap)
-        self.runtime = symrail.current()
+        heap = num_nvl_bytes + num_rdma_bytes + _HEAP_BESIDES
+        self.runtime: Any
+        self._group_job: _groups.GroupJob | None
+        self.runtime, self._group_job = _groups.join(group, comm, heap, timeout)
+        if self._group_job is not None:
+            self._group_job.drop_with(self)
         self.rank, self.group_size = self.runtime.my_pe(), self.runtime.n_pes()
         self.group = group if comm is None else comm
-        self._check_group()
         self.num_nvl_bytes, self.num_rdma_bytes = num_nvl_bytes, num_rdma_bytes
         self.low_latency_mode, self.explicitly_destroy = low_latency_mode, explicitly_destroy
         self.enable_shrink = enable_shrink
@@ -118,20 +120,6 @@ class Buffer:
         self._stream = CommunicationStream(self.runtime.device)
         self._most_tokens = num_max_tokens_per_rank
 
-    def _check_group(self) -> None:
-        if self.group is None:
-            return
-        size = getattr(self.group, "size", None) or getattr(self.group, "Get_size", None)
-        rank = getattr(self.group, "rank", None) or getattr(self.group, "Get_rank", None)
-        if size is None or rank is None:
-            raise ArgumentError(f"group is {self.group!r}: a process group of torch, or an mpi4py communicator as comm")
-        found = (rank() if callable(rank) else rank, size() if callable(size) else size)
-        if found != (self.rank, self.group_size):
-            raise UnsupportedError(
-                f"the group says that this is rank {found[0]} of {found[1]}, the job that it is PE {self.rank} of "
-                f"{self.group_size}; a Buffer is for all PEs of a job"
-            )
-
     def __del__(self) -> None:
         held = (getattr(self, name, None) for name in ("_low", "_high", "_high_on_gpu"))
         if getattr(self, "explicitly_destroy", False) and any(one is not None for one in held):
@@ -146,6 +134,13 @@ class Buffer:
             self._high.free()
         self._low = self._low_on_gpu = self._high = self._high_on_gpu = self._layout_on_gpu = None
         self._for_high = 0
+        if self._group_job is not None:
+            # Ranks that have left are not waited for.
+            if self.enable_shrink and self.runtime.device is not None:
+                self._group_job.drop()
+            else:
+                self._group_job.leave(self._timeout)
+            self._group_job, self.runtime = None, None
 
     def statistics(self) -> dict[str, dict[str, Any] | None]:
         """Statistics of the last calls: under "high_throughput" the last of `dispatch` and `combine`, under
@@ -250,6 +245,8 @@ class Buffer:
         and if the ranks do not divide the number of experts.
         """
         if is_on_gpu(topk_idx):
+            if self.runtime is None:
+                raise StateError("this Buffer was destroyed")
             if self._layout_on_gpu is None:
                 self._layout_on_gpu = DeviceLayout(self.runtime)
             with self._stream.of_call(previous_event, async_finish, allocate_on_comm_stream, (topk_idx,)) as call:
@@ -359,7 +356,7 @@ class Buffer:
         """Prepares buffers of this shape, for bfloat16 and top-k up to 16, if the heap is in host memory. No cleaning
         is needed. Collective.
         """
-        if self.runtime.device is not None:
+        if self._stream.gpu is not None:
             return
         scales = 4 * -(-hidden // 128)
         self._of_low().prepare(num_max_dispatch_tokens_per_rank, 2 * hidden, scales, num_experts, 16)
@@ -452,15 +449,16 @@ class Buffer:
 
         `x` has the layout of `low_latency_dispatch`'s result; `topk_idx` and `topk_weights` are those of this rank's
         own tokens. Slots of masked ranks are left out. A dispatch may have several combines, and on a GPU a combine may
-        follow the next dispatch (StateError behind further ones). `use_logfmt` changes nothing: rows come back as they
-        are. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
+        follow the next dispatch (StateError behind further ones). With `use_logfmt` rows cross in 10 bits for
+        each element (LogFMT-10), if magnitudes below 1 make that shorter; on a GPU, where one sum crosses for each token
+        and rank, it changes nothing. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
         `out`), an event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
         _must_be_one(async_finish, return_recv_hook)
-        if use_logfmt:
-            _say_once("low_latency_combine: use_logfmt=True changes nothing: rows come back as they are")
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
+            if use_logfmt:
+                _say_once("low_latency_combine: use_logfmt=True changes nothing on a GPU: sums come back as they are")
             stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
             arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives)
             if not async_finish:
@@ -474,7 +472,7 @@ class Buffer:
             return combined, call.event(low.check), hook
         if combine_wait_recv_cost_stats is not None:
             raise UnsupportedError("combine_wait_recv_cost_stats: on the host times of ranks are not kept")
-        combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out)
+        combined, receive = low.combine(x, topk_idx, topk_weights, handle, zero_copy, out, use_logfmt)
         if not return_recv_hook:
             receive()
         return combined, EventOverlap(EventHandle()), receive if return_recv_hook else None
@@ -519,8 +517,8 @@ class Buffer:
                 self._low_buffers().mask(rank, False)
 
     def connect_ranks(self, ranks: list[int]) -> None:
-        """Includes ranks again that were late, disconnected, or took part in no call. Collective over all ranks of the
-        job, those that stay masked too, between low-latency calls; all pass the same `ranks`.
+        """Includes ranks again that were late, disconnected, or took part in no call. Collective over all ranks, those
+        that stay masked too, between low-latency calls; all pass the same `ranks`.
 
         Calls that were sent and not received are abandoned: hooks and handles from before raise StateError. Afterwards
         the masked ranks are those of the first rank that is not in `ranks`, which has to take part. Buffers keep their

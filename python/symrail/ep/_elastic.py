@@ -9,6 +9,7 @@ from ..errors import ArgumentError, StateError
 from ._buffer import Buffer
 from ._config import Config
 from ._events import EventOverlap
+from ._groups import exchange
 from ._high import Handle
 
 _ALIGN = 2 << 20
@@ -166,8 +167,7 @@ class ElasticBuffer:
         """Bytes of each rank's heap, a multiple of 2 MiB, for tokens of bfloat16."""
         import symrail
 
-        size = getattr(group, "size", None)
-        ranks = int(size()) if callable(size) else symrail.n_pes()
+        ranks = symrail.n_pes() if group is None else exchange(group, None)[1]
         on_host = Config().get_nvl_buffer_size_hint(2 * hidden, ranks)
         beside = 4 * (-(-hidden // 128) + 2 * max(num_topk, 8) + 1 + ranks)
         on_gpu = num_max_tokens_per_rank * ranks * (2 * hidden + beside + 64)

@@ -122,7 +122,7 @@ class LowLatency:
 
     @plain
     def combine(
-        self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any
+        self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], zero_copy: bool, out: Any, encode: bool
     ) -> tuple[Any, Hook]:
         """Sends. Returns the array that the hook fills, which receives."""
         _, ranges, most_tokens, hidden, experts = handle
@@ -139,7 +139,8 @@ class LowLatency:
             if is_tensor(out) != is_tensor(x):
                 raise ArgumentError(f"out is a {type(out).__name__}, and x a {type(x).__name__}")
         buffers = self.buffers()
-        sent = buffers.send_combine(rows.data, rows.dtype, numbers(ranges, "handle", "int64", (shape[0], self.ranks)))
+        of_ranks = numbers(ranges, "handle", "int64", (shape[0], self.ranks))
+        sent = buffers.send_combine(rows.data, rows.dtype, of_ranks, encode)
         combined = rows.made(np.zeros(count * rows.bytes, np.uint8), count, hidden) if out is None else out
 
         def receive() -> None:

@@ -1,6 +1,7 @@
 """Checks of symrail.ep on tensors of a GPU, for scripts/gpu.sh: `symrail run -n 2 -- python experts.py`.
 
-Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose.
+Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose. With the argument `groups`, and 4 PEs,
+Buffers of groups of two PEs, each PE in two of them at once.
 """
 
 import sys
@@ -12,11 +13,13 @@ import torch
 from symrail.errors import ArgumentError, StateError
 
 MOST, HIDDEN, K, EACH = 40, 256, 4, 3
+# Added to the seeds of inputs: no two groups have the same.
+OF_GROUP = 0
 
 
 def inputs(rank, call, experts):
     """A rank's tokens, slots and weights of a call, on the host."""
-    some = torch.Generator().manual_seed(1000 * call + rank)
+    some = torch.Generator().manual_seed(1000 * call + rank + OF_GROUP)
     tokens = 0 if (rank + call) % 5 == 4 else int(torch.randint(1, MOST + 1, (), generator=some))
     x = torch.randn((tokens, HIDDEN), generator=some).bfloat16()
     topk_idx = torch.randint(-1, experts, (tokens, K), generator=some)
@@ -285,10 +288,10 @@ def streams(buffer, ranks, me):
     must_raise(ArgumentError, lambda: buffer.low_latency_combine(rows, topk_idx, weights, handle, **both))
 
 
-def joins(size, ranks, me):
+def joins(size, ranks, me, group=None):
     """The last rank makes no call before `connect_ranks`; the others go on without it after the Buffer's time."""
     last, experts = ranks - 1, EACH * ranks
-    buffer = deep_ep.Buffer(None, 0, size, low_latency_mode=True, enable_shrink=True, timeout=5)
+    buffer = deep_ep.Buffer(group, 0, size, low_latency_mode=True, enable_shrink=True, timeout=5)
     if me != last:
         x, topk_idx, _ = (part.cuda() for part in inputs(me, 500, experts))
         status = torch.ones(ranks, dtype=torch.int32)
@@ -303,10 +306,64 @@ def joins(size, ranks, me):
     buffer.destroy()
 
 
+def elastic(group, ranks, me):
+    """The same of DeepEP's second generation."""
+    buffer, experts = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=MOST, hidden=HIDDEN, num_topk=K), EACH * ranks
+    assert (buffer.rank_idx, buffer.num_ranks) == (me, ranks)
+    for call in range(600, 604):
+        x, topk_idx, weights = (part.cuda() for part in inputs(me, call, experts))
+        rows, _, _, handle, _ = buffer.dispatch(x, topk_idx, weights, num_experts=experts)
+        wanted = []
+        for rank in range(ranks):
+            its_x, its_idx, _ = inputs(rank, call, experts)
+            wanted.append(its_x[((its_idx >= 0) & (its_idx // EACH == me)).any(dim=1)])
+        assert torch.equal(rows.cpu(), torch.cat(wanted)), call
+        combined, _, _ = buffer.combine(rows, handle)
+        named = [((topk_idx >= 0) & (topk_idx // EACH == rank)).any(dim=1) for rank in range(ranks)]
+        assert torch.allclose(combined.float(), x.float() * torch.stack(named).sum(dim=0)[:, None], rtol=0.02), call
+    buffer.destroy()
+
+
+def groups(me):
+    """Each PE in a pair of neighbours, and in a pair of PEs that are two apart, of which the higher one is the first."""
+    global OF_GROUP
+    world = symrail.team_world()
+    near = world.split_strided(me // 2 * 2, 1, 2), me % 2, 100_000 * (1 + me // 2)
+    far = world.split_strided(me % 2 + 2, -2, 2), 1 - me // 2, 100_000 * (3 + me % 2)
+    size = deep_ep.Buffer.get_low_latency_rdma_size_hint(MOST, HIDDEN, 2, EACH * 2)
+    held = [0, 0]
+    for turn in range(3):
+        buffers = [
+            deep_ep.Buffer(team, 1 << 20, size, low_latency_mode=True, num_max_tokens_per_rank=MOST) for team, *_ in (near, far)
+        ]
+        assert [buffer.rank for buffer in buffers] == [near[1], far[1]]
+        for checks in (rounds, many, graph, streams, rounds):
+            for buffer, (_, rank, OF_GROUP) in zip(buffers, (near, far)):
+                checks(buffer, 2, rank)
+        for buffer in buffers:
+            order(buffer, 2)
+            buffer.destroy()
+        del buffer, buffers
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        symrail.barrier_all()
+        held[turn > 0] = torch.cuda.mem_get_info()[1] - torch.cuda.mem_get_info()[0]
+        symrail.barrier_all()
+    assert held[1] - held[0] < 64 << 20, held
+    for team, rank, OF_GROUP in (near, far):
+        joins(size, 2, rank, team)
+        elastic(team, 2, rank)
+    if me == 0:
+        print("well: two groups of each PE at once")
+    symrail.finalize()
+
+
 def main():
     symrail.init()
     me, ranks = symrail.my_pe(), symrail.n_pes()
     torch.cuda.set_device(symrail.current().device)
+    if sys.argv[1:] == ["groups"]:
+        return groups(me)
     size = deep_ep.Buffer.get_low_latency_rdma_size_hint(MOST, HIDDEN, ranks, EACH * ranks)
     buffer = deep_ep.Buffer(None, 1 << 20, size, low_latency_mode=True, num_max_tokens_per_rank=MOST)
     rounds(buffer, ranks, me)

@@ -185,7 +185,29 @@ def low(me: int, ranks: int) -> None:
         assert statistics["per_expert"] == counts.tolist()
         assert sum(statistics[f"{way}_rows"] for way in ("own", "mapped", "wire")) == sum(statistics["to_ranks"])
         assert np.array_equal(sums, total.astype(x.dtype))
+    encoded(buffer, me, ranks)
     buffer.destroy()
+
+
+def encoded(buffer: Any, me: int, ranks: int) -> None:
+    """Rows in LogFMT: as near as DeepEP's test wants it, in fewer bytes; groups with large values cross as they are."""
+    experts = ranks * EXPERTS_EACH
+    for dtype, least, most, large in ((ml_dtypes.bfloat16, 0.6, 0.72, 0), ("float32", 0.3, 0.4, 0), ("float32", 0.75, 0.8, 1)):
+        x, indices, weights = inputs(me, ranks, "float32", 2)
+        x = (x / 8).astype(dtype)
+        x[:, :128] *= 1 + 40 * large
+        came, _, handle, _, _ = buffer.low_latency_dispatch(x, indices, TOKENS, experts, use_fp8=False)
+        found, crossed = [], []
+        for use_logfmt in (False, True):
+            sums, _, _ = buffer.low_latency_combine(came, indices, weights, handle, use_logfmt=use_logfmt)
+            statistics = buffer.statistics()["low_latency_combine"]
+            assert statistics is not None
+            found.append(sums.astype("float64"))
+            crossed.append(statistics["mapped_bytes"] + statistics["wire_bytes"])
+        exact, near = found
+        assert not np.array_equal(exact, near) and (not large or np.array_equal(exact[:, :128], near[:, :128]))
+        assert 1 - 2 * (exact * near).sum() / (exact**2 + near**2).sum() < 9e-4
+        assert least < crossed[1] / crossed[0] < most, crossed
 
 
 def casts() -> None:

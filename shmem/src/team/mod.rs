@@ -14,6 +14,7 @@
 //! | `calls` | splitting and destroying teams; their barriers |
 //! | [`heap`] | symmetric memory of teams, unknown to other PEs |
 //! | `numbers` | numbers of all PEs: combined, gathered, compared |
+//! | `own_job` | the unique id of a job of the team's PEs alone |
 
 pub(crate) mod area;
 mod calls;
@@ -22,6 +23,7 @@ pub mod group;
 pub mod heap;
 pub(crate) mod hosts;
 mod numbers;
+mod own_job;
 
 use std::sync::{Arc, Mutex};
 

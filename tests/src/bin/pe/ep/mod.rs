@@ -1,6 +1,6 @@
 //! Expert-parallel dispatch and combine, compared with a reference that each PE computes alone from seeds of all ranks'
-//! tokens and routes. Arguments: `high`, `low`, `both`, `named` (all cases of its table), `refuse`, `count`,
-//! `count-parts` or `cross`; the number of cases; the seed.
+//! tokens and routes. Arguments: `high`, `low`, `both`, `groups` (jobs of pairs of 4 PEs), `named` (all cases of its
+//! table), `refuse`, `count`, `count-parts` or `cross`; the number of cases; the seed.
 //!
 //! | file | concept |
 //! |---|---|
@@ -19,6 +19,7 @@ mod refuse;
 use std::process::ExitCode;
 
 use symrail::Runtime;
+use symrail::bootstrap::uid;
 use symrail_tests::pe;
 
 use case::Case;
@@ -37,6 +38,7 @@ pub fn main() -> ExitCode {
         for case in &cases {
             pe::doing(format!("{what}: {}", case.name));
             let checked = match &what[..] {
+                "groups" => groups(rt, seed),
                 "high" => of_high(rt, case),
                 "low" => of_low(rt, case),
                 "named" => of_high(rt, case).and_then(|()| of_low(rt, case)),
@@ -63,6 +65,35 @@ fn of_low(rt: &Runtime, case: &Case) -> symrail_ep::Result<()> {
     let mut buffers = low_buffers(rt, case)?;
     low(rt, case, &mut buffers)?;
     buffers.free()
+}
+
+/// Runs both ways in two groups of each of 4 PEs at the same time: neighbours, and PEs that are two apart, of which the
+/// higher one is the first rank.
+fn groups(rt: &Runtime, seed: u64) -> symrail_ep::Result<()> {
+    let (world, me) = (rt.team_world()?, i64::from(rt.my_pe()));
+    let job_of = |start: i64, stride: i64| {
+        let team = world.split(world.group().part(start, stride, 2).unwrap())?.unwrap();
+        let (rank, other) = (team.group().me(), team.group().pe(1 - team.group().me()));
+        let bootstrap = uid::open(team.unique_id(None)?, rank, 2).map_err(symrail::Error::from)?;
+        let job = Runtime::join(rt.settings().clone(), bootstrap)?;
+        assert_eq!((job.my_pe(), job.n_pes(), job.is_mapped(1 - rank)), (rank, 2, rt.is_mapped(other)));
+        team.destroy()?;
+        Ok::<_, symrail_ep::Error>(job)
+    };
+    let jobs = [job_of(me / 2 * 2, 1)?, job_of(me % 2 + 2, -2)?];
+    let seeds = [me / 2, 2 + me % 2].map(|group| seed * 100 + group as u64);
+    std::thread::scope(|scope| {
+        let runs = jobs.iter().zip(seeds).map(|(job, seed)| {
+            scope.spawn(move || {
+                (0..4).try_for_each(|round| {
+                    let case = Case::random(10 * seed + round, 2);
+                    of_high(job, &case).and_then(|()| of_low(job, &case))
+                })
+            })
+        });
+        runs.collect::<Vec<_>>().into_iter().try_for_each(|run| run.join().unwrap())
+    })?;
+    jobs.into_iter().try_for_each(|job| Ok(job.finalize()?))
 }
 
 /// Runs both ways at the same time, one thread for each.
