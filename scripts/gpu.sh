@@ -28,7 +28,9 @@ build() {
     strip -o "$bin/$(basename "$each")" "$built/$each" || exit 1
   done
   cc -O2 -o "$bin/beside_nccl" "$root/collectives/nccl/bench/beside_nccl.c" -ldl || exit 1
-  cc -O2 -o "$bin/one_thread" "$root/collectives/nccl/tests/gpu/one_thread.c" -ldl || exit 1
+  for each in one_thread one_sided; do
+    cc -O2 -o "$bin/$each" "$root/collectives/nccl/tests/gpu/$each.c" -ldl || exit 1
+  done
   rm -rf "$bin/python"
   mkdir -p "$bin/python"
   cp -r "$root/python/symrail" "$bin/python/" || exit 1
@@ -146,6 +148,9 @@ collectives() {
   case_of "ranks of one thread" SYMRAIL_TIMEOUT_S=30 "$bin/one_thread" "$bin/libsymrail_nccl.so"
   case_of "ranks of one thread, pinned heap, proxy" SYMRAIL_TIMEOUT_S=30 SYMRAIL_HEAP_KIND=pinned SYMRAIL_DISABLE_P2P=1 \
     "$bin/one_thread" "$bin/libsymrail_nccl.so"
+  for what in SYMRAIL_HEAP_KIND=device SYMRAIL_HEAP_KIND=pinned SYMRAIL_DISABLE_P2P=1; do
+    case_of "windows, $what" SYMRAIL_TIMEOUT_S=60 "$what" "$bin/one_sided" "$bin/libsymrail_nccl.so" $pes
+  done
   python3 -c 'import torch' 2>/dev/null || { echo "SKIPPED: no PyTorch"; return; }
   LIMIT=600 case_of "torch.distributed on libsymrail_nccl.so" \
     python3 "$root/collectives/nccl/tests/gpu/torch_distributed.py" "$bin/libsymrail_nccl.so"

@@ -17,8 +17,10 @@ use symrail_core::lock;
 use crate::guard::{self, Failure};
 use crate::held::{Held, POLL};
 use crate::ids::{Ranks, board_words};
+use crate::one_sided::{self, OneSided};
 use crate::together::{Leaving, Place, Together};
 use crate::types::CudaStream;
+use crate::window::Windows;
 
 /// The heap's size, unless `SYMRAIL_HEAP_SIZE` is set.
 const HEAP: usize = 256 << 20;
@@ -32,11 +34,20 @@ static RANKS: Together<[u8; UniqueId::LEN], Leaving<Parts>> = Together::new();
 /// The parts of a communicator.
 struct Parts {
     collectives: GpuCommunicator,
+    one_sided: OneSided,
     /// Words for the ids of further communicators: see `ids`.
     board: SymSlice<u64>,
     runtime: Runtime,
     /// `None` once the rank leaves.
     place: Option<Place<[u8; UniqueId::LEN], Leaving<Parts>>>,
+}
+
+impl Parts {
+    /// Waits until all launches have ended, except for those of graphs.
+    fn wait(&self) -> Result<(), Failure> {
+        self.collectives.wait()?;
+        self.one_sided.wait()
+    }
 }
 
 /// This process's rank of a communicator.
@@ -46,6 +57,7 @@ pub struct Communicator {
     pub gpu: i32,
     /// The factors of its scaled sums, by number; numbers are reused: see `operations`.
     pub scaled_sums: Mutex<Vec<Option<(Factor, DataType)>>>,
+    pub windows: Windows,
     parts: Held<Parts>,
     /// The first failure that makes the communicator unusable.
     failed: Mutex<Option<Failure>>,
@@ -69,6 +81,7 @@ pub enum State {
 /// The parts that calls use.
 pub struct Inside<'a> {
     pub collectives: &'a mut GpuCommunicator,
+    pub one_sided: &'a mut OneSided,
     pub ranks: Ranks<'a>,
 }
 
@@ -95,20 +108,26 @@ impl Communicator {
         let ended = parts.ended();
         runtime.set_interrupt(move || (ended.load(Ordering::Acquire) == 0).then_some(POLL));
         let gpu = runtime.own_gpu()?;
-        let board = with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(board_words(runtime.n_pes())))?;
+        let words = |number| with_timeout(runtime.timeout(), || runtime.alloc_slice::<u64>(number));
+        let (board, signals) = (words(board_words(size))?, words(one_sided::words(size))?);
         let device = with_timeout(runtime.timeout(), || runtime.gpu_device(&gpu))?;
         let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
         collectives.accept_any_memory()?;
         collectives.prepare_memory()?;
-        let made = Parts { collectives, board, runtime, place: Some(place) };
+        let one_sided = OneSided::new(&device, signals)?;
+        let made = Parts { collectives, one_sided, board, runtime, place: Some(place) };
         let direct = made.collectives.is_direct();
-        let waits = made.collectives.abort_handle();
-        parts.put(made, move || waits.abort());
+        let (waits, signals) = (made.collectives.abort_handle(), made.one_sided.end_waits());
+        parts.put(made, move || {
+            waits.abort();
+            signals();
+        });
         Ok(Communicator {
             rank,
             size,
             gpu: gpu.ordinal(),
             scaled_sums: Mutex::default(),
+            windows: Windows::default(),
             parts,
             failed: Mutex::new(None),
             gpu_bytes,
@@ -120,8 +139,8 @@ impl Communicator {
     /// Calls `body` with the parts, unless they are gone.
     pub fn with<R>(&self, body: impl FnOnce(Inside<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
         let done = self.parts.with(|parts| {
-            let Parts { collectives, board, runtime, .. } = parts;
-            body(Inside { collectives, ranks: Ranks { runtime, board } })
+            let Parts { collectives, one_sided, board, runtime, .. } = parts;
+            body(Inside { collectives, one_sided, ranks: Ranks { runtime, board } })
         });
         let done = done.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")));
         if let Some(failure) = done.as_ref().err().filter(|failure| failure.lasts()) {
@@ -174,9 +193,9 @@ impl Communicator {
         Ok(())
     }
 
-    /// Calls `body` with the collectives, unless another thread is in a call or they are gone.
-    pub fn look<R>(&self, body: impl FnOnce(&GpuCommunicator) -> R) -> Option<R> {
-        self.parts.look(|parts| body(&parts.collectives))
+    /// Calls `body` with the collectives and the one-sided calls, unless another thread is in a call or they are gone.
+    pub fn look<R>(&self, body: impl FnOnce(&GpuCommunicator, &OneSided) -> R) -> Option<R> {
+        self.parts.look(|parts| body(&parts.collectives, &parts.one_sided))
     }
 
     /// Bytes of the GPU's memory that it has.
@@ -188,7 +207,7 @@ impl Communicator {
     /// Returns when its kernels have ended.
     pub fn revoke(&self) -> Result<(), Failure> {
         *lock(&self.state) = State::Revoked;
-        let ended = self.parts.interrupt(|parts| Ok(parts.collectives.wait()?));
+        let ended = self.parts.interrupt(|parts| parts.wait());
         ended.unwrap_or_else(|| Err(Failure::usage("the communicator was finalized or aborted")))
     }
 
@@ -215,13 +234,13 @@ impl Communicator {
     fn leave(&self, mut parts: Parts) -> Result<(), Failure> {
         let all = &parts.collectives;
         if self.state() == State::Revoked {
-            return Ok(all.wait()?);
+            return parts.wait();
         }
         let so_far = lock(&self.failed).clone().map_or_else(|| Ok(all.check()?), Err);
         if so_far.is_err() {
-            all.abort();
+            self.parts.let_kernels_end();
         }
-        let ended = all.wait().map_err(Failure::from);
+        let ended = parts.wait();
         so_far.and(ended).and_then(|()| Ok(all.check()?))?;
         // Peers may have mapped this rank's memory, which stays until they have left, too.
         match parts.place.take().filter(|_| !self.direct) {
@@ -237,7 +256,7 @@ impl Communicator {
     /// the others.
     pub fn abort(&self) -> Result<(), Failure> {
         self.parts.let_waits_end();
-        self.parts.finish(|parts| Ok(parts.collectives.wait()?)).unwrap_or(Ok(()))
+        self.parts.finish(|parts| parts.wait()).unwrap_or(Ok(()))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::collectives::Collective;
 use crate::config::read_head;
 use crate::group::Work;
 use crate::guard::Failure;
+use crate::one_sided::Call;
 
 /// Microseconds to begin a call, and bytes that pass in a microsecond: among GPUs that access one another over NVLink,
 /// and over a network.
@@ -45,6 +46,8 @@ fn bytes(work: &Work, rank: u32, n: u32) -> f64 {
             let parts = if *root == rank { n - 1 } else { 1 };
             f64::from(parts) * part.len as f64
         }
+        Work::OneSided(Call::Put { bytes, signal, .. }) if signal.peer != rank => *bytes as f64,
+        Work::OneSided(_) => 0.0,
         Work::Transfers(_, transfers) => {
             let (mut sent, mut received) = (0u64, 0u64);
             for transfer in transfers {

@@ -18,6 +18,7 @@ use crate::estimate;
 use crate::export::nccl;
 use crate::guard::{Failure, guarded};
 use crate::library;
+use crate::one_sided;
 use crate::rank::Joining;
 use crate::threads::on_each;
 use crate::types::{CudaStream, Handle};
@@ -27,6 +28,7 @@ pub enum Work {
     Collective(Collective),
     /// Sends and receives, and the streams of those that are on other streams than the first.
     Transfers(Vec<CudaStream>, Vec<Transfer<Memory>>),
+    OneSided(one_sided::Call),
 }
 
 /// A call that waits for the end of its group.
@@ -40,9 +42,10 @@ impl Waiting<Communicator> {
     /// Whether the call only launches kernels: it waits for no other rank, and loads no module. `false` as well if
     /// another thread is in a call.
     fn is_prepared(&self) -> bool {
-        let prepared = self.communicator.look(|all| match &self.work {
+        let prepared = self.communicator.look(|all, one_sided| match &self.work {
             Work::Collective(collective) => collective.is_prepared(all),
             Work::Transfers(..) => all.is_exchange_prepared(),
+            Work::OneSided(_) => one_sided.is_prepared(),
         });
         prepared.unwrap_or(false)
     }
@@ -107,17 +110,20 @@ impl<C> Group<C> {
     }
 
     /// Merges the sends and receives of a communicator into one call: they wait for one another's peers. Its
-    /// collectives come before, since ranks may make a group's calls in different orders. Calls of different
-    /// communicators keep their order: other ranks may make them without a group.
+    /// collectives come before, since ranks may make a group's calls in different orders. One-sided calls, and calls of
+    /// different communicators, keep their order: other ranks may make them without a group.
     fn add(&mut self, new: Waiting<C>) {
         let same = |old: &Waiting<C>| Arc::ptr_eq(&old.communicator, &new.communicator);
+        if matches!(new.work, Work::OneSided(_)) {
+            return self.waiting.push(new);
+        }
         let Work::Transfers(_, more) = &new.work else {
             let transfers = self.waiting.iter().position(|old| same(old) && matches!(old.work, Work::Transfers(..)));
             return self.waiting.insert(transfers.unwrap_or(self.waiting.len()), new);
         };
         let call = self.waiting.iter_mut().filter(|old| same(old)).find_map(|old| match &mut old.work {
             Work::Transfers(streams, transfers) => Some((old.stream, streams, transfers)),
-            Work::Collective(_) => None,
+            Work::Collective(_) | Work::OneSided(_) => None,
         });
         let Some((first, streams, transfers)) = call else { return self.waiting.push(new) };
         transfers.extend(more);
@@ -180,6 +186,8 @@ fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<
         match work {
             Work::Collective(collective) => collective.begin(inside, &stream),
             Work::Transfers(others, transfers) => inside.exchange(&stream, &others, &transfers),
+            // SAFETY: C's caller vouches for its memory.
+            Work::OneSided(call) => unsafe { inside.one_sided.begin(&stream, &call) },
         }
     })
 }
@@ -322,6 +330,7 @@ mod tests {
 
     use super::*;
     use crate::ids::tests::job;
+    use crate::one_sided::{Call, Signal};
 
     fn stream(number: usize) -> CudaStream {
         std::ptr::without_provenance_mut(number)
@@ -350,7 +359,7 @@ mod tests {
             .iter()
             .map(|call| match &call.work {
                 Work::Transfers(others, transfers) => (call.stream, others.clone(), transfers.len()),
-                Work::Collective(_) => (call.stream, Vec::new(), 0),
+                Work::Collective(_) | Work::OneSided(_) => (call.stream, Vec::new(), 0),
             })
             .collect();
         let expected = [(stream(8), vec![], 0), (stream(7), vec![stream(8)], 4), (stream(8), vec![], 1)];
@@ -369,6 +378,31 @@ mod tests {
         }
         let order = group.waiting.iter().map(|call| (*call.communicator, matches!(call.work, Work::Collective(_))));
         assert_eq!(order.collect::<Vec<_>>(), [(1, true), (1, false), (2, true), (2, false)]);
+    }
+
+    #[test]
+    fn one_sided_calls_keep_their_order() {
+        let memory = Memory { at: 0, len: 8 };
+        let signal = Signal { peer: 1, context: 0, index: 0 };
+        let one = Arc::new(1);
+        let mut group = Group::new(1);
+        for work in [
+            Work::OneSided(Call::Wait(vec![(signal, 1)])),
+            Work::Transfers(Vec::new(), vec![Transfer::Send { to: 1, memory }]),
+            Work::OneSided(Call::Signal(signal)),
+            Work::Transfers(Vec::new(), vec![Transfer::Receive { from: 1, memory }]),
+            Work::Collective(Collective::Broadcast(memory, memory, 0)),
+            Work::OneSided(Call::Wait(vec![(signal, 2)])),
+        ] {
+            group.add(Waiting { communicator: Arc::clone(&one), stream: stream(7), work });
+        }
+        let of = |call: &Waiting<i32>| match &call.work {
+            Work::OneSided(Call::Wait(waits)) => waits[0].1,
+            Work::OneSided(_) => 10,
+            Work::Collective(_) => 20,
+            Work::Transfers(_, transfers) => 30 + transfers.len() as u64,
+        };
+        assert_eq!(group.waiting.iter().map(of).collect::<Vec<_>>(), [1, 20, 32, 10, 2]);
     }
 
     #[test]

@@ -26,9 +26,15 @@
 //! | `operations` | sums of scaled inputs |
 //! | `estimate` | how long a group would take |
 //! | `memory` | memory, which needs no registration here |
-//! | `windows` | windows of registered memory |
+//! | `allocated` | memory of `ncclMemAlloc` |
+//! | `window` | a window: memory that ranks have mapped |
+//! | `windows` | registering windows, and their addresses |
+//! | `one_sided` | puts, signals and waits on streams |
+//! | `signals` | the same as calls |
+//! | `parameters` | settings, as NCCL's parameters |
 //! | `others` | functions that only the other library implements |
 
+mod allocated;
 mod collectives;
 mod communicator;
 mod config;
@@ -44,14 +50,18 @@ mod joining;
 mod library;
 mod loaded;
 mod memory;
+mod one_sided;
 mod operations;
 mod others;
+mod parameters;
 mod questions;
 mod rank;
 mod registry;
+mod signals;
 mod split;
 mod texts;
 mod threads;
 mod together;
 mod types;
+mod window;
 mod windows;

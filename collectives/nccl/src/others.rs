@@ -1,43 +1,21 @@
-//! Functions of NCCL up to 2.32 that only the other library implements: communicators for kernels, one-sided calls,
-//! parameters. They are exported, because a program that finds one missing here would find NVIDIA's,
-//! which takes this library's handles for addresses.
+//! Functions of NCCL up to 2.32 that only the other library implements: communicators for kernels. They are exported,
+//! because a program that finds one missing here would find NVIDIA's, which takes this library's handles for addresses.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
+
+use symrail_core::registry::is_known;
 
 use crate::export::{answer, refused};
 use crate::guard::refuse;
 use crate::registry::{self, is_unknown};
-use crate::types::{CudaStream, Handle, Team};
+use crate::types::{Handle, Team};
 
 type Window = *mut c_void;
-type Parameter = *mut c_void;
 
 refused! {
-    "one-sided access to windows":
-    fn ncclPutSignal(
-        from: *const c_void,
-        count: usize,
-        ty: c_int,
-        peer: c_int,
-        window: Window,
-        offset: usize,
-        signal: c_int,
-        context: c_int,
-        flags: c_uint,
-        comm: Handle,
-        stream: CudaStream,
-    ) leaves (is_unknown(comm));
-    fn ncclSignal(peer: c_int, signal: c_int, context: c_int, flags: c_uint, comm: Handle, stream: CudaStream)
-        leaves (is_unknown(comm));
-    fn ncclWaitSignal(count: c_int, signals: *mut c_void, comm: Handle, stream: CudaStream) leaves (is_unknown(comm));
-    // All windows are the other library's.
-    fn ncclGetPeerDevicePointer(window: Window, offset: usize, peer: c_int, to: *mut *mut c_void) leaves (true);
-    fn ncclGetLsaDevicePointer(window: Window, offset: usize, rank: c_int, to: *mut *mut c_void) leaves (true);
-    fn ncclGetLsaMultimemDevicePointer(window: Window, offset: usize, to: *mut *mut c_void) leaves (true);
-    // `multimem` is a structure of one address.
-    fn ncclGetMultimemDevicePointer(window: Window, offset: usize, multimem: *mut c_void, to: *mut *mut c_void)
-        leaves (true);
-    fn ncclGetMultimemDeviceLeInfo(window: Window, offset: usize, id: *mut c_void, to: *mut usize) leaves (true);
+    "the logical endpoints of windows":
+    fn ncclGetMultimemDeviceLeInfo(window: Window, offset: usize, id: *mut c_void, to: *mut usize)
+        leaves (!is_known(window.addr()));
     fn ncclGetCftDeviceLeInfo(
         window: Window,
         offset: usize,
@@ -45,9 +23,9 @@ refused! {
         team: Team,
         id: *mut c_void,
         to: *mut usize,
-    ) leaves (true);
+    ) leaves (!is_known(window.addr()));
     fn ncclGetPeerDeviceLeInfo(window: Window, offset: usize, peer: c_int, id: *mut c_void, to: *mut usize)
-        leaves (true);
+        leaves (!is_known(window.addr()));
 }
 
 refused! {
@@ -82,25 +60,6 @@ refused! {
 refused! {
     "the encryption of NCCL's sockets":
     fn ncclSetEncryption(config: *const c_void) leaves (true);
-}
-
-refused! {
-    "NCCL's parameters: its settings are the variables SYMRAIL_…":
-    fn ncclParamBind(to: *mut Parameter, key: *const c_char) leaves (true);
-    fn ncclParamGetI8(parameter: Parameter, to: *mut i8) leaves (true);
-    fn ncclParamGetI16(parameter: Parameter, to: *mut i16) leaves (true);
-    fn ncclParamGetI32(parameter: Parameter, to: *mut i32) leaves (true);
-    fn ncclParamGetI64(parameter: Parameter, to: *mut i64) leaves (true);
-    fn ncclParamGetU8(parameter: Parameter, to: *mut u8) leaves (true);
-    fn ncclParamGetU16(parameter: Parameter, to: *mut u16) leaves (true);
-    fn ncclParamGetU32(parameter: Parameter, to: *mut u32) leaves (true);
-    fn ncclParamGetU64(parameter: Parameter, to: *mut u64) leaves (true);
-    fn ncclParamGetStr(parameter: Parameter, to: *mut *const c_char) leaves (true);
-    fn ncclParamGet(parameter: Parameter, to: *mut c_void, most: c_int, len: *mut c_int) leaves (true);
-    fn ncclParamGetParameter(key: *const c_char, value: *mut *const c_char, len: *mut c_int) leaves (true);
-    fn ncclParamGetAllParameterKeys(table: *mut *mut *const c_char, len: *mut c_int) leaves (true);
-    // Callers expect no result.
-    fn ncclParamDumpAll() leaves (true);
 }
 
 answer! {

@@ -1,63 +1,138 @@
-//! Windows: memory that a program registers. Calls accept any of the GPU's memory, so a window only keeps its address.
+//! Windows: memory that ranks register, and its addresses. Calls accept any of the GPU's memory: only one-sided calls and
+//! these addresses need windows.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
-use symrail_core::registry::Registry;
+use symrail::kernels::cuda::DevicePtr;
+use symrail_core::registry::{is_known, number};
 
 use crate::export::nccl;
 use crate::guard::{Failure, given};
-use crate::registry;
+use crate::rank::Joining;
 use crate::types::Handle;
+use crate::window::{self, Window};
+use crate::{group, registry};
 
-type Window = *mut c_void;
+/// `NCCL_WIN_COLL_SYMMETRIC`
+const SYMMETRIC: c_int = 1;
 
-/// A registered window.
-struct Registered {
-    communicator: Handle,
-    at: *mut c_void,
-}
-
-// SAFETY: a number and an address, which are not accessed.
-unsafe impl Send for Registered {}
-// SAFETY: as above.
-unsafe impl Sync for Registered {}
-
-static WINDOWS: Registry<Registered> = Registry::new();
-
-/// A communicator's window.
-fn find(comm: Handle, window: Window) -> Result<Arc<Registered>, Failure> {
-    registry::find(comm)?;
-    let known = WINDOWS.find(window.addr()).filter(|known| known.communicator == comm);
-    known.ok_or_else(|| Failure::argument(format!("{window:?} is no window of this communicator, or none any more")))
+// In a group it is registered at the end: ranks of one thread wait for one another.
+nccl! {
+    fn ncclCommWindowRegister(comm: Handle, at: *mut c_void, bytes: usize, to: *mut Handle, flags: c_int) of comm {
+        group::call(|| {
+            let communicator = registry::find(comm)?;
+            communicator.check_failed()?;
+            // SAFETY: C's caller vouches for its pointers.
+            let to = unsafe { given("win", to) }?;
+            *to = std::ptr::null_mut();
+            if at.is_null() || bytes == 0 || flags < 0 {
+                return Err(Failure::argument(format!("a window of {bytes} bytes at {at:?} with the flags {flags}")));
+            }
+            let window: Handle = std::ptr::without_provenance_mut(number());
+            if flags & SYMMETRIC == 0 {
+                communicator.windows.put(window.addr(), Window::own(comm, at));
+            } else {
+                let numbers = [comm, at, window].map(|pointer| pointer.addr());
+                group::join(Joining::new(Some(communicator.gpu), move || {
+                    let [comm, at, _] = numbers.map(std::ptr::without_provenance_mut);
+                    let made = communicator.with(|inside| {
+                        // The others wait for this rank in any case.
+                        let prepared = inside.one_sided.prepare();
+                        let made = Window::shared(comm, (at, bytes), communicator.gpu, &inside.ranks);
+                        prepared.and(made)
+                    })?;
+                    communicator.windows.put(numbers[2], made);
+                    Ok(None)
+                }))?;
+            }
+            *to = window;
+            Ok(())
+        })
+    }
 }
 
 nccl! {
-    fn ncclCommWindowRegister(comm: Handle, at: *mut c_void, bytes: usize, window: *mut Window, flags: c_int) of comm {
-        registry::find(comm)?.check_failed()?;
-        // SAFETY: C's caller vouches for its pointers.
-        let window = unsafe { given("win", window) }?;
-        *window = std::ptr::null_mut();
-        if at.is_null() || bytes == 0 || flags < 0 {
-            return Err(Failure::argument(format!("a window of {bytes} bytes at {at:?} with the flags {flags}")));
+    fn ncclCommWindowDeregister(comm: Handle, window: Handle) of comm {
+        let communicator = registry::find(comm)?;
+        if window.is_null() {
+            return Ok(());
         }
-        *window = std::ptr::without_provenance_mut(WINDOWS.add(Registered { communicator: comm, at }));
+        window::find_of(comm, window)?;
+        let taken = communicator.windows.take(window.addr());
+        taken.map(drop).ok_or_else(|| Failure::argument("the window was deregistered meanwhile"))
+    }
+}
+
+nccl! {
+    fn ncclWinGetUserPtr(comm: Handle, window: Handle, to: *mut *mut c_void) of comm {
+        registry::find(comm)?;
+        let found = window::find_of(comm, window)?;
+        // SAFETY: C's caller vouches for its pointers.
+        *unsafe { given("outUserPtr", to) }? = found.at;
         Ok(())
     }
 }
 
+fn address(at: DevicePtr) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(at.get() as usize)
+}
+
+/// A rank, not checked against the number of ranks.
+fn rank(rank: c_int) -> Result<u32, Failure> {
+    u32::try_from(rank).map_err(|_| Failure::argument(format!("there is no rank {rank}")))
+}
+
+// Null where this rank's GPU has not mapped the peer's memory.
 nccl! {
-    fn ncclCommWindowDeregister(comm: Handle, window: Window) of comm {
-        find(comm, window)?;
-        WINDOWS.take(window.addr()).map(drop).ok_or_else(|| Failure::argument("the window was deregistered meanwhile"))
+    fn ncclGetPeerDevicePointer(window: Handle, offset: usize, peer: c_int, to: *mut *mut c_void)
+        leaves (!is_known(window.addr())) {
+        let found = window::find(window)?;
+        // SAFETY: C's caller vouches for its pointers.
+        let to = unsafe { given("outPtr", to) }?;
+        *to = found.find(rank(peer)?, offset, 1)?.map_or(std::ptr::null_mut(), address);
+        Ok(())
     }
 }
 
+// The ranks that access one another's memory are all, or these are not numbered.
 nccl! {
-    fn ncclWinGetUserPtr(comm: Handle, window: Window, to: *mut *mut c_void) of comm {
-        let found = find(comm, window)?;
+    fn ncclGetLsaDevicePointer(window: Handle, offset: usize, peer: c_int, to: *mut *mut c_void)
+        leaves (!is_known(window.addr())) {
+        let found = window::find(window)?;
         // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("outUserPtr", to) }? = found.at;
+        let to = unsafe { given("outPtr", to) }?;
+        let at = found.find(rank(peer)?, offset, 1)??;
+        if !found.is_mapped() {
+            let remedy = "ncclGetPeerDevicePointer takes numbers of the communicator";
+            return Err(Failure::usage(format!("not all ranks' windows are mapped, so they have no numbers: {remedy}")));
+        }
+        *to = address(at);
+        Ok(())
+    }
+}
+
+// There is no multicast: null, as NCCL answers without it.
+nccl! {
+    fn ncclGetLsaMultimemDevicePointer(window: Handle, offset: usize, to: *mut *mut c_void)
+        leaves (!is_known(window.addr())) {
+        window::find(window)?;
+        // SAFETY: C's caller vouches for its pointers.
+        *unsafe { given("outPtr", to) }? = std::ptr::null_mut();
+        Ok(())
+    }
+}
+
+// `multimem` is a structure of one address.
+nccl! {
+    fn ncclGetMultimemDevicePointer(window: Handle, offset: usize, multimem: *mut c_void, to: *mut *mut c_void)
+        leaves (!is_known(window.addr())) {
+        window::find(window)?;
+        // SAFETY: C's caller vouches for its pointers.
+        let to = unsafe { given("outPtr", to) }?;
+        if multimem.is_null() {
+            return Err(Failure::argument("the multimem handle has no address"));
+        }
+        *to = std::ptr::null_mut();
         Ok(())
     }
 }

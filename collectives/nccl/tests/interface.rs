@@ -55,9 +55,8 @@ use Answer::{Error, Good, Nothing, Text};
 
 const NULL: Answer = Error(INVALID_ARGUMENT, "is a null pointer");
 const NO_COMM: Answer = Error(INVALID_ARGUMENT, "is no communicator");
-const WINDOWS: Answer = Error(INVALID_USAGE, "one-sided access to windows");
+const ENDPOINTS: Answer = Error(INVALID_USAGE, "the logical endpoints of windows");
 const KERNELS: Answer = Error(INVALID_USAGE, "communicators for kernels");
-const PARAMETERS: Answer = Error(INVALID_USAGE, "NCCL's parameters");
 
 /// The functions of nccl.h and of nccl_device/host.h up to 2.32, and their answers.
 const NAMES: [(&str, Answer); 97] = [
@@ -113,37 +112,37 @@ const NAMES: [(&str, Answer); 97] = [
     ("ncclScatterConfig", NO_COMM),
     ("ncclSend", NO_COMM),
     ("ncclRecv", NO_COMM),
-    ("ncclPutSignal", WINDOWS),
-    ("ncclSignal", WINDOWS),
-    ("ncclWaitSignal", WINDOWS),
+    ("ncclPutSignal", NO_COMM),
+    ("ncclSignal", NO_COMM),
+    ("ncclWaitSignal", NO_COMM),
     ("ncclGroupStart", Good),
     ("ncclGroupEnd", Good),
     ("ncclGroupSimulateEnd", Error(INVALID_USAGE, "the end of a group without a start")),
     ("ncclSetEncryption", Error(INVALID_USAGE, "encryption")),
-    ("ncclParamBind", PARAMETERS),
-    ("ncclParamGetI8", PARAMETERS),
-    ("ncclParamGetI16", PARAMETERS),
-    ("ncclParamGetI32", PARAMETERS),
-    ("ncclParamGetI64", PARAMETERS),
-    ("ncclParamGetU8", PARAMETERS),
-    ("ncclParamGetU16", PARAMETERS),
-    ("ncclParamGetU32", PARAMETERS),
-    ("ncclParamGetU64", PARAMETERS),
-    ("ncclParamGetStr", PARAMETERS),
-    ("ncclParamGet", PARAMETERS),
-    ("ncclParamGetParameter", PARAMETERS),
-    ("ncclParamGetAllParameterKeys", PARAMETERS),
-    ("ncclParamDumpAll", PARAMETERS),
+    ("ncclParamBind", NULL),
+    ("ncclParamGetI8", NULL),
+    ("ncclParamGetI16", NULL),
+    ("ncclParamGetI32", NULL),
+    ("ncclParamGetI64", NULL),
+    ("ncclParamGetU8", NULL),
+    ("ncclParamGetU16", NULL),
+    ("ncclParamGetU32", NULL),
+    ("ncclParamGetU64", NULL),
+    ("ncclParamGetStr", NULL),
+    ("ncclParamGet", NULL),
+    ("ncclParamGetParameter", NULL),
+    ("ncclParamGetAllParameterKeys", NULL),
+    ("ncclParamDumpAll", Text),
     ("ncclCommQueryProperties", NO_COMM),
     ("ncclDevCommCreate", KERNELS),
     ("ncclDevCommDestroy", KERNELS),
-    ("ncclGetLsaMultimemDevicePointer", WINDOWS),
-    ("ncclGetMultimemDevicePointer", WINDOWS),
-    ("ncclGetLsaDevicePointer", WINDOWS),
-    ("ncclGetPeerDevicePointer", WINDOWS),
-    ("ncclGetMultimemDeviceLeInfo", WINDOWS),
-    ("ncclGetCftDeviceLeInfo", WINDOWS),
-    ("ncclGetPeerDeviceLeInfo", WINDOWS),
+    ("ncclGetLsaMultimemDevicePointer", NULL),
+    ("ncclGetMultimemDevicePointer", NULL),
+    ("ncclGetLsaDevicePointer", NULL),
+    ("ncclGetPeerDevicePointer", NULL),
+    ("ncclGetMultimemDeviceLeInfo", ENDPOINTS),
+    ("ncclGetCftDeviceLeInfo", ENDPOINTS),
+    ("ncclGetPeerDeviceLeInfo", ENDPOINTS),
     ("ncclTeamWorld", Nothing(0, "is no communicator")),
     ("ncclTeamLsa", Nothing(0, "ncclTeamLsa")),
     ("ncclTeamRail", Nothing(0, "ncclTeamRail")),
@@ -279,6 +278,52 @@ fn two_ranks_of_an_id_in_a_group_are_refused_at_once() {
         assert!(!new[0].is_null() && new[1].is_null());
         let mut size = 0;
         assert_eq!(count(new[0], &raw mut size), INVALID_ARGUMENT, "it was not made");
+    }
+}
+
+#[test]
+fn parameters_are_the_settings() {
+    let mut handle: Handle = null_mut();
+    let bind = function::<extern "C" fn(*mut Handle, *const c_char) -> c_int>("ncclParamBind");
+    assert_eq!(bind(&raw mut handle, c"NCCL_IB_HCA".as_ptr()), INVALID_ARGUMENT);
+    assert!(last_error().contains("there is no parameter NCCL_IB_HCA") && handle.is_null(), "{}", last_error());
+    assert_eq!(bind(&raw mut handle, c"SYMRAIL_DISABLE_P2P".as_ptr()), 0);
+    let mut small = 7i8;
+    assert_eq!(function::<extern "C" fn(Handle, *mut i8) -> c_int>("ncclParamGetI8")(handle, &raw mut small), 0);
+    let mut text: *const c_char = null();
+    assert_eq!(
+        function::<extern "C" fn(Handle, *mut *const c_char) -> c_int>("ncclParamGetStr")(handle, &raw mut text),
+        0
+    );
+    // SAFETY: a text that stays until the next such call of this thread.
+    assert_eq!((small, unsafe { CStr::from_ptr(text) }), (0, c"0"));
+    let (mut bytes, mut len) = ([0u8; 2], 0);
+    let raw = function::<extern "C" fn(Handle, *mut u8, c_int, *mut c_int) -> c_int>("ncclParamGet");
+    assert_eq!((raw(handle, bytes.as_mut_ptr(), 0, &raw mut len), len), (INVALID_ARGUMENT, 1));
+    assert_eq!((raw(handle, bytes.as_mut_ptr(), 2, &raw mut len), len, bytes), (0, 1, [b'0', 0]));
+
+    let mut heap: Handle = null_mut();
+    assert_eq!(bind(&raw mut heap, c"SYMRAIL_HEAP_SIZE".as_ptr()), 0);
+    let mut size = 0u64;
+    assert_eq!(function::<extern "C" fn(Handle, *mut u64) -> c_int>("ncclParamGetU64")(heap, &raw mut size), 0);
+    assert_eq!(size, symrail::Settings::from_env().unwrap().heap_size as u64);
+    assert_eq!(
+        function::<extern "C" fn(Handle, *mut i8) -> c_int>("ncclParamGetI8")(heap, &raw mut small),
+        INVALID_ARGUMENT
+    );
+    assert!(last_error().contains("no integer of 8 bits"), "{}", last_error());
+
+    let (mut table, mut number): (*mut *const c_char, _) = (null_mut(), 0);
+    type Keys = extern "C" fn(*mut *mut *const c_char, *mut c_int) -> c_int;
+    assert_eq!(function::<Keys>("ncclParamGetAllParameterKeys")(&raw mut table, &raw mut number), 0);
+    type Get = extern "C" fn(*const c_char, *mut *const c_char, *mut c_int) -> c_int;
+    let get = function::<Get>("ncclParamGetParameter");
+    assert!(number > 40, "{number}");
+    // SAFETY: the table has so many texts.
+    for &key in unsafe { std::slice::from_raw_parts(table, number as usize) } {
+        assert_eq!(get(key, &raw mut text, &raw mut len), 0, "{}", last_error());
+        // SAFETY: as above.
+        assert_eq!(unsafe { CStr::from_ptr(text) }.to_bytes().len(), len as usize);
     }
 }
 

@@ -150,6 +150,8 @@ pub struct DevicePeers {
     capacity: u64,
     host: u64,
     private: bool,
+    /// Whether peers' heaps may have other sizes.
+    any_size: bool,
     peers: Vec<Peer>,
 }
 
@@ -166,8 +168,15 @@ impl DevicePeers {
             capacity: heap.capacity(),
             host: fingerprint(host),
             private,
+            any_size: false,
             peers: (0..n_pes).map(|_| none()).collect(),
         }
+    }
+
+    /// Also maps heaps of other sizes: for memory that is not addressed by symmetric offsets.
+    #[must_use]
+    pub fn of_any_size(self) -> Self {
+        Self { any_size: true, ..self }
     }
 
     /// Offers a segment of this PE's heap.
@@ -241,7 +250,7 @@ impl DevicePeers {
             let fd = with.iter().position(|(p, _)| *p == pe).and_then(|at| fds.get(at));
             peer.why_not = if self.private || connection_info.private {
                 NotMapped::Disabled
-            } else if connection_info.capacity != self.capacity {
+            } else if !self.any_size && connection_info.capacity != self.capacity {
                 NotMapped::Capacity(connection_info.capacity)
             } else {
                 match (connection_info.kind, fd) {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use symrail_cuda::sys::{
-    self, CUdevice_attribute, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
+    self, CUdevice, CUdevice_attribute, CUdeviceptr, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemGenericAllocationHandle,
 };
 
 use crate::export::Exported;
 use symrail_cuda::error::{CudaError, Result, cuda, failed};
-use symrail_cuda::{DevicePtr, Gpu};
+use symrail_cuda::{Device, DevicePtr, Gpu};
 
 /// The counter of segments.
 static GENERATION: AtomicU32 = AtomicU32::new(1);
@@ -113,6 +113,18 @@ impl DeviceHeap {
         self.committed += bytes;
         tracing::debug!(gpu = gpu.ordinal(), segment = id, bytes, ?kind, "device heap grew");
         Ok(self.segments.last())
+    }
+
+    /// Lets all GPUs of this process that can map the heap's GPU access the memory that is mapped now.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn open_to_gpus(&self) -> Result<()> {
+        let own = self.range.gpu.device();
+        for other in Device::all()?.iter().filter(|other| other.device() != own && other.maps(&self.range.gpu)) {
+            self.range.open_to(other.device(), 0, self.committed)?;
+        }
+        Ok(())
     }
 
     /// All mapped memory, exported for NICs.
@@ -261,19 +273,25 @@ impl Range {
         // SAFETY: the driver checks that the part is reserved and free, and the handle's size.
         unsafe { cuda!(gpu, cuMemMap(at, bytes as usize, 0, memory, 0)) }?;
         self.mapped.push((offset, bytes));
-        // SAFETY: a struct of numbers; zero means the default.
-        let mut access: CUmemAccessDesc = unsafe { std::mem::zeroed() };
-        access.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        access.location.id = self.gpu.device();
-        access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        // SAFETY: the part was mapped above; the driver reads one description.
-        let opened = unsafe { cuda!(gpu, cuMemSetAccess(at, bytes as usize, &raw const access, 1)) };
+        let opened = self.open_to(self.gpu.device(), offset, bytes);
         if opened.is_err() {
             self.mapped.pop();
             // SAFETY: mapped above, and not used since.
             let _ = unsafe { sys::cuMemUnmap(at, bytes as usize) };
         }
         opened
+    }
+
+    /// Lets a GPU read and write a part that is mapped.
+    fn open_to(&self, device: CUdevice, offset: u64, bytes: u64) -> Result<()> {
+        // SAFETY: a struct of numbers; zero means the default.
+        let mut access: CUmemAccessDesc = unsafe { std::mem::zeroed() };
+        access.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = device;
+        access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let (at, gpu) = (self.base + offset, self.gpu.ordinal());
+        // SAFETY: the caller has mapped the part; the driver reads one description.
+        unsafe { cuda!(gpu, cuMemSetAccess(at, bytes as usize, &raw const access, 1)) }
     }
 
     /// Removes all mappings. All kernels that use them have ended.

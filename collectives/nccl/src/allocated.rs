@@ -1,0 +1,59 @@
+//! Memory of `ncclMemAlloc`, which peers' GPUs can map.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex};
+
+use symrail::kernels::cuda::{CudaError, DeviceBuffer, DeviceHeap, Gpu};
+use symrail_core::lock;
+
+use crate::guard::Failure;
+
+enum Memory {
+    Shared(Arc<DeviceHeap>),
+    /// Of a GPU without virtual memory management: no other process maps it.
+    Private {
+        _owned: DeviceBuffer,
+    },
+}
+
+/// All such memory, by its address.
+static ALLOCATED: Mutex<BTreeMap<u64, Memory>> = Mutex::new(BTreeMap::new());
+
+/// Allocates zeroed memory of the current GPU, which the process's other GPUs access, too. Returns its address.
+///
+/// # Errors
+/// The driver's.
+pub fn alloc(bytes: usize) -> Result<*mut c_void, Failure> {
+    let gpu = Gpu::open(Gpu::current().unwrap_or(0))?;
+    let (at, memory) = match DeviceHeap::reserve(&gpu, bytes as u64) {
+        Ok(mut heap) => {
+            heap.grow(bytes.max(1) as u64)?;
+            heap.open_to_gpus()?;
+            (heap.base(), Memory::Shared(Arc::new(heap)))
+        }
+        Err(CudaError::Lacks { .. }) => {
+            let buffer = gpu.alloc(bytes)?;
+            (buffer.at(), Memory::Private { _owned: buffer })
+        }
+        Err(other) => return Err(other.into()),
+    };
+    lock(&ALLOCATED).insert(at.get(), memory);
+    Ok(std::ptr::with_exposed_provenance_mut(at.get() as usize))
+}
+
+/// Frees memory by its address; windows keep theirs. Whether there is any.
+pub fn free(at: *mut c_void) -> bool {
+    let memory = lock(&ALLOCATED).remove(&(at.addr() as u64));
+    memory.is_some()
+}
+
+/// The memory with these bytes, if others can map it, and their offset in it.
+pub fn find(at: *mut c_void, bytes: usize) -> Option<(Arc<DeviceHeap>, u64)> {
+    let at = at.addr() as u64;
+    let all = lock(&ALLOCATED);
+    let (base, Memory::Shared(memory)) = all.range(..=at).next_back()? else { return None };
+    let offset = at - base;
+    let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= memory.committed());
+    inside.then(|| (Arc::clone(memory), offset))
+}

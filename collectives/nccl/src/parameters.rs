@@ -1,0 +1,174 @@
+//! NCCL's interface to parameters: here these are Symrail's settings, by the names of their variables.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use symrail::Settings;
+use symrail_transport::env::{VARIABLES, Variable};
+
+use crate::export::nccl;
+use crate::guard::{Failure, given, guarded};
+
+/// `ncclParamHandle_t`: the number of a setting, from 1 on.
+type Parameter = *mut c_void;
+
+thread_local! {
+    /// The texts that the last call of `ncclParamGetStr` and of `ncclParamGetParameter` returned.
+    static TEXTS: RefCell<[CString; 2]> = RefCell::default();
+}
+
+fn find(parameter: Parameter) -> Result<&'static Variable, Failure> {
+    let known = parameter.addr().checked_sub(1).and_then(|place| VARIABLES.get(place));
+    known.ok_or_else(|| Failure::argument(format!("{parameter:?} is no handle of a parameter")))
+}
+
+/// The number of a parameter by its key.
+///
+/// # Safety
+/// The pointer is null, or that of a text that ends.
+unsafe fn number(key: *const c_char) -> Result<usize, Failure> {
+    if key.is_null() {
+        return Err(Failure::argument("key is a null pointer"));
+    }
+    // SAFETY: the caller's promise.
+    let key = unsafe { CStr::from_ptr(key) }.to_string_lossy();
+    let place = VARIABLES.iter().position(|variable| variable.name == key);
+    place.map(|place| place + 1).ok_or_else(|| {
+        Failure::argument(format!("there is no parameter {key}: this library's are those of `symrail info --env`"))
+    })
+}
+
+/// The value that new communicators would have; empty if it is unset.
+fn value(of: &Variable) -> Result<String, Failure> {
+    let settings = Settings::from_iter(std::env::vars_os()).map_err(symrail::Error::from)?;
+    Ok((of.show)(&settings))
+}
+
+/// A value as an integer: a number, or a size such as `256M`.
+fn integer<T: TryFrom<i128>>(of: &Variable) -> Result<T, Failure> {
+    let text = value(of)?;
+    let unit = "KMGT".find(|unit| text.ends_with(unit));
+    let digits = text.trim_end_matches(['K', 'M', 'G', 'T']);
+    let number = digits.parse::<i128>().ok().and_then(|number| {
+        let factor = unit.map_or(1, |place| 1024i128.pow(place as u32 + 1));
+        T::try_from(number.checked_mul(factor)?).ok()
+    });
+    number.ok_or_else(|| {
+        let (name, bits) = (of.name, 8 * size_of::<T>());
+        Failure::argument(format!("{name} is \"{text}\", and no integer of {bits} bits of that sign"))
+    })
+}
+
+/// Keeps a text for the caller until this thread's next call of the same kind.
+fn kept(which: usize, text: String) -> *const c_char {
+    TEXTS.with_borrow_mut(|texts| {
+        texts[which] = CString::new(text).unwrap_or_default();
+        texts[which].as_ptr()
+    })
+}
+
+nccl! {
+    fn ncclParamBind(to: *mut Parameter, key: *const c_char) leaves (true) {
+        // SAFETY: C's caller vouches for its pointers.
+        let (to, number) = unsafe { (given("out", to)?, number(key)?) };
+        *to = std::ptr::without_provenance_mut(number);
+        Ok(())
+    }
+}
+
+macro_rules! integers {
+    ($($name:ident: $ty:ty;)*) => {$(
+        nccl! {
+            fn $name(parameter: Parameter, to: *mut $ty) leaves (true) {
+                // SAFETY: C's caller vouches for its pointers.
+                let to = unsafe { given("out", to) }?;
+                *to = integer(find(parameter)?)?;
+                Ok(())
+            }
+        }
+    )*};
+}
+
+integers! {
+    ncclParamGetI8: i8;
+    ncclParamGetI16: i16;
+    ncclParamGetI32: i32;
+    ncclParamGetI64: i64;
+    ncclParamGetU8: u8;
+    ncclParamGetU16: u16;
+    ncclParamGetU32: u32;
+    ncclParamGetU64: u64;
+}
+
+nccl! {
+    fn ncclParamGetStr(parameter: Parameter, to: *mut *const c_char) leaves (true) {
+        // SAFETY: C's caller vouches for its pointers.
+        let to = unsafe { given("out", to) }?;
+        *to = kept(0, value(find(parameter)?)?);
+        Ok(())
+    }
+}
+
+// The representation is the text, without an end.
+nccl! {
+    fn ncclParamGet(parameter: Parameter, to: *mut c_void, most: c_int, len: *mut c_int) leaves (true) {
+        // SAFETY: C's caller vouches for its pointers.
+        let (to, len) = unsafe { (given("out", to.cast::<u8>())?, given("len", len)?) };
+        let text = value(find(parameter)?)?;
+        *len = text.len() as c_int;
+        if most < *len {
+            return Err(Failure::argument(format!("the value has {} bytes, and maxLen is {most}", text.len())));
+        }
+        // SAFETY: as above: `most` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
+        Ok(())
+    }
+}
+
+nccl! {
+    fn ncclParamGetParameter(key: *const c_char, to: *mut *const c_char, len: *mut c_int) leaves (true) {
+        // SAFETY: C's caller vouches for its pointers.
+        let (to, len, number) = unsafe { (given("value", to)?, given("valueLen", len)?, number(key)?) };
+        let text = value(&VARIABLES[number - 1])?;
+        *len = text.len() as c_int;
+        *to = kept(1, text);
+        Ok(())
+    }
+}
+
+/// The keys of all parameters.
+struct Keys(Vec<*const c_char>);
+
+// SAFETY: addresses of texts that stay for ever.
+unsafe impl Send for Keys {}
+// SAFETY: as above.
+unsafe impl Sync for Keys {}
+
+nccl! {
+    fn ncclParamGetAllParameterKeys(table: *mut *mut *const c_char, len: *mut c_int) leaves (true) {
+        static KEYS: OnceLock<Keys> = OnceLock::new();
+        let text = |variable: &Variable| CString::new(variable.name).unwrap_or_default().into_raw().cast_const();
+        let keys = KEYS.get_or_init(|| Keys(VARIABLES.iter().map(text).collect()));
+        // SAFETY: C's caller vouches for its pointers.
+        let (table, len) = unsafe { (given("table", table)?, given("tableLen", len)?) };
+        (*table, *len) = (keys.0.as_ptr().cast_mut(), keys.0.len() as c_int);
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclParamDumpAll() {
+    guarded(|| {
+        let settings = Settings::from_iter(std::env::vars_os()).map_err(symrail::Error::from)?;
+        for variable in VARIABLES {
+            symrail_core::guard::write_line(&format!("{}={}", variable.name, (variable.show)(&settings)));
+        }
+        Ok(())
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pncclParamDumpAll() {
+    ncclParamDumpAll();
+}
