@@ -124,11 +124,6 @@ impl Taken {
         }
     }
 
-    /// Their number.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// The bytes as a call's buffer.
     pub fn buffer(&self) -> Result<Buffer> {
         Buffer::at(self.members.runtime(), self.start(), self.bytes)

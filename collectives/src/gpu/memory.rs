@@ -8,14 +8,28 @@ use symrail::rounds::Abort;
 use crate::error::Result;
 use crate::members::{Members, Taken};
 
-/// Bytes of a chunk, unless one allocation needs more.
+/// Bytes of a chunk for small allocations. One of more than half of it has a chunk of its own.
 const PIECE: usize = 24 << 20;
 const ALIGNMENT: usize = 256;
 
+/// The chunk in which small allocations are made, and its bytes in use.
+#[derive(Clone, Copy, Default)]
+struct Current(Option<(usize, usize)>);
+
+impl Current {
+    /// The chunk and the offset of an allocation behind `pieces` chunks, and the size of the chunk if it is a new one.
+    fn place(self, pieces: usize, bytes: usize) -> (usize, usize, Option<usize>) {
+        match self.0 {
+            _ if bytes > PIECE / 2 => (pieces, 0, Some(bytes)),
+            Some((piece, used)) if PIECE - used >= bytes => (piece, used, None),
+            _ => (pieces, 0, Some(PIECE)),
+        }
+    }
+}
+
 pub(super) struct SymmetricMemory {
     pieces: Vec<Taken>,
-    /// Bytes of the last chunk that are in use.
-    used: usize,
+    current: Current,
     /// Words that tell kernels which PE has given up: the chunk of each, and its offset there.
     stops: Vec<(usize, usize)>,
     members: Members,
@@ -28,7 +42,7 @@ impl SymmetricMemory {
             device: device.clone(),
             members: members.clone(),
             pieces: Vec::new(),
-            used: 0,
+            current: Current::default(),
             stops: Vec::new(),
         }
     }
@@ -44,16 +58,8 @@ impl SymmetricMemory {
     /// # Errors
     /// The runtime's: the heap is exhausted.
     pub fn take(&mut self, bytes: usize) -> Result<u64> {
-        let bytes = bytes.next_multiple_of(ALIGNMENT);
-        if self.pieces.last().is_none_or(|piece| piece.bytes() - self.used < bytes) {
-            self.pieces.push(self.members.take(bytes.max(PIECE))?);
-            self.used = 0;
-            // No kernel writes to memory that has not been allocated yet.
-            self.members.barrier()?;
-        }
-        let start = self.used;
-        self.used += bytes;
-        Ok(self.pieces.last().map_or(0, |piece| self.device.address(piece.start())) + start as u64)
+        let (piece, start) = self.place(bytes)?;
+        Ok(self.device.address(self.pieces[piece].start()) + start as u64)
     }
 
     /// As [`SymmetricMemory::take`], for memory that begins with the word of an alarm (`symrail/semaphore.cuh`).
@@ -61,9 +67,24 @@ impl SymmetricMemory {
     /// # Errors
     /// As there.
     pub fn take_behind_stop(&mut self, bytes: usize) -> Result<u64> {
-        let at = self.take(bytes)?;
-        self.stops.push((self.pieces.len() - 1, self.used - bytes.next_multiple_of(ALIGNMENT)));
-        Ok(at)
+        let (piece, start) = self.place(bytes)?;
+        self.stops.push((piece, start));
+        Ok(self.device.address(self.pieces[piece].start()) + start as u64)
+    }
+
+    /// Allocates; returns the chunk and the offset there.
+    fn place(&mut self, bytes: usize) -> Result<(usize, usize)> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        let (piece, start, new) = self.current.place(self.pieces.len(), bytes);
+        if let Some(bytes) = new {
+            self.pieces.push(self.members.take(bytes)?);
+            // No kernel writes to memory that has not been allocated yet.
+            self.members.barrier()?;
+        }
+        if bytes <= PIECE / 2 {
+            self.current = Current(Some((piece, start + bytes)));
+        }
+        Ok((piece, start))
     }
 
     /// Tells the kernels of all other PEs that this PE has given up, including kernels that have not begun yet. Returns
@@ -90,5 +111,19 @@ impl SymmetricMemory {
     /// The runtime's.
     pub fn free(self) -> Result<()> {
         self.pieces.into_iter().try_for_each(Taken::free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_allocation_leaves_room_for_small_ones() {
+        assert_eq!(Current(None).place(0, 256), (0, 0, Some(PIECE)));
+        assert_eq!(Current(Some((0, 256))).place(1, 32 << 20), (1, 0, Some(32 << 20)), "a chunk of its own");
+        assert_eq!(Current(Some((0, 256))).place(2, PIECE / 2), (0, 256, None));
+        assert_eq!(Current(Some((0, PIECE - 256))).place(2, 256), (0, PIECE - 256, None));
+        assert_eq!(Current(Some((0, PIECE - 256))).place(2, 512), (2, 0, Some(PIECE)));
     }
 }
