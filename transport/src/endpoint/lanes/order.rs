@@ -275,6 +275,7 @@ impl Lanes {
     /// Keeps an operation until it may be posted.
     pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command, priority: Priority) {
         let epoch = self.epoch;
+        self.close_message();
         self.peer_mut(pe).deferred.push_back(Deferred { op, command, priority, epoch });
         if !self.blocked.contains(&pe) {
             self.blocked.push(pe);
@@ -398,10 +399,12 @@ impl Lanes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::bounce::Bounce;
     use crate::endpoint::Policy;
     use crate::endpoint::Role;
     use crate::endpoint::abilities::Abilities;
     use crate::endpoint::command::Source;
+    use crate::endpoint::protocol::Form;
     use crate::env::{RailPolicy, Settings};
     use crate::mock::{Fabric, FabricConfig};
     use crate::rail::Order;
@@ -563,5 +566,37 @@ mod tests {
         lanes.get_mut(1, 1).unwrap().writes = 0;
         assert_eq!([next(&mut lanes), next(&mut lanes), next(&mut lanes)], [Some(1), Some(3), None], "2 is over");
         assert!(lanes.unblock(0) && !lanes.defer_any());
+    }
+
+    #[test]
+    fn a_message_is_open_for_operations_of_its_form_and_pe_until_one_of_them_may_travel_otherwise() {
+        let (mut lanes, _) = two_lanes(true);
+        let mut bounce = Bounce::new(&mut [], 4096).unwrap();
+        let mut opened = |lanes: &mut Lanes| {
+            lanes.get_mut(1, 1).unwrap().outbox = Some((bounce.alloc(8).unwrap(), 8));
+            lanes.note_gathered(1, 1, Form::Message);
+            lanes.open_message(1, Form::Message)
+        };
+        lanes.note_gathered(1, 1, Form::Message);
+        assert_eq!(lanes.open_message(1, Form::Message), None, "nothing is gathered");
+        assert_eq!(opened(&mut lanes), Some(1));
+        assert_eq!([lanes.open_message(2, Form::Message), lanes.open_message(1, Form::UnrecordedMessage)], [None; 2]);
+        let changes: [fn(&mut Lanes); 4] = [
+            |lanes| drop(lanes.take_outbox(1, 1)),
+            Lanes::next_poll,
+            |lanes| lanes.goes_down(1, 0),
+            |lanes| lanes.defer(1, 1, PUT, Priority::Urgent),
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            assert_eq!(opened(&mut lanes), Some(1), "{at}");
+            change(&mut lanes);
+            assert_eq!(lanes.open_message(1, Form::Message), None, "{at}");
+        }
+        assert_eq!(opened(&mut lanes), None, "an operation is deferred");
+        lanes.peer_mut(1).deferred.clear();
+        assert_eq!(opened(&mut lanes), Some(1));
+        lanes.fence();
+        assert_eq!(lanes.open_message(1, Form::Message), None, "a fence may bind it to another lane");
+        assert_eq!(opened(&mut lanes), None, "no operation of the peer is behind the fence yet");
     }
 }
