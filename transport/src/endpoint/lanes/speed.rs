@@ -13,6 +13,11 @@ use super::Lanes;
 use crate::endpoint::cut::PIECE;
 use crate::pe::Pe;
 
+/// The time, in microseconds, for which an operation may be bound to a lane at whatever speed: those that take less are
+/// whole. Each piece costs a work request and an acknowledgement.
+const WHOLE_US: f32 = 500.0;
+/// The same of a piece of an operation that is not bulk.
+const PIECE_US: f32 = 2_000.0;
 /// The time over which the bandwidth is averaged, in microseconds of work.
 const AVERAGED_US: f32 = 100_000.0;
 /// The part of a new latency in the average, in which a time counts at most as so many times the expected one.
@@ -136,6 +141,22 @@ impl Lanes {
         let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
         let known = speeds.filter_map(Speed::bandwidth).fold(0.0, f32::max);
         if known > 0.0 { known } else { 1.0 }
+    }
+
+    /// Bytes in a microsecond on a lane, as far as known, else as on the fastest.
+    pub fn bandwidth(&self, pe: Pe, lane: usize) -> f32 {
+        let known = self.speeds.get(self.slots.find(pe) * self.rails + lane).and_then(Speed::bandwidth);
+        known.unwrap_or_else(|| self.fastest(pe))
+    }
+
+    /// The most bytes of an operation that is not cut, if no less than `least` are.
+    pub fn whole_max(&self, pe: Pe, least: u64) -> u64 {
+        least.max((self.fastest(pe) * WHOLE_US) as u64)
+    }
+
+    /// The most bytes of a piece on a lane.
+    pub fn piece_max(&self, pe: Pe, lane: usize) -> u64 {
+        PIECE.max((self.bandwidth(pe, lane) * PIECE_US) as u64)
     }
 
     /// The time, in microseconds, after which an operation of `len` bytes should be complete on a lane. A lane that is
