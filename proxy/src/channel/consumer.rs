@@ -83,9 +83,9 @@ impl Consumer {
         // A malformed slot is taken as it is, because waiting for more of it could take for ever.
         let head = head(chunks[0][0]);
         let used = head.map_or(1, |(_, used)| used);
-        for chunk in 1..CHUNKS {
-            if used & (1 << chunk) != 0 {
-                chunks[chunk] = read_chunk(slot, chunk, parity)?;
+        for (number, chunk) in chunks.iter_mut().enumerate().skip(1) {
+            if used & (1 << number) != 0 {
+                *chunk = read_chunk(slot, number, parity)?;
             }
         }
         // Every unused chunk gets this lap's parity (see the module above), so that it cannot look like the next lap

@@ -106,6 +106,12 @@ impl Speed {
         (self.time > 0.0).then(|| self.bytes / self.time)
     }
 
+    /// Bytes that the lane should move in so many microseconds, and no more than a quarter of those by which that is
+    /// known: what a network buffers at first seems faster than it is.
+    fn moves_in(&self, us: f32) -> u64 {
+        self.bandwidth().map_or(0.0, |bandwidth| (bandwidth * us).min(self.bytes / 4.0)) as u64
+    }
+
     /// The time, in microseconds, after which `len` bytes should be complete behind `under_way` bytes. A lane that is not
     /// known counts as having bandwidth `unknown`.
     fn expected(&self, now: u32, under_way: u64, len: u64, unknown: f32) -> f32 {
@@ -151,12 +157,14 @@ impl Lanes {
 
     /// The most bytes of an operation that is not cut, if no less than `least` are.
     pub fn whole_max(&self, pe: Pe, least: u64) -> u64 {
-        least.max((self.fastest(pe) * WHOLE_US) as u64)
+        let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
+        speeds.map(|speed| speed.moves_in(WHOLE_US)).fold(least, u64::max)
     }
 
     /// The most bytes of a piece on a lane.
     pub fn piece_max(&self, pe: Pe, lane: usize) -> u64 {
-        PIECE.max((self.bandwidth(pe, lane) * PIECE_US) as u64)
+        let speed = self.speeds.get(self.slots.find(pe) * self.rails + lane);
+        PIECE.max(speed.map_or(0, |speed| speed.moves_in(PIECE_US)))
     }
 
     /// The time, in microseconds, after which an operation of `len` bytes should be complete on a lane. A lane that is
