@@ -103,7 +103,7 @@ fn a_put_of_a_host_and_of_a_device_takes_few_instructions() {
     if !there("valgrind") {
         return;
     }
-    let (host_limit, device_limit) = if cfg!(debug_assertions) { (HOST_DEBUG, DEVICE_DEBUG) } else { (850.0, 1210.0) };
+    let (host_limit, device_limit) = if cfg!(debug_assertions) { (HOST_DEBUG, DEVICE_DEBUG) } else { (570.0, 870.0) };
     // The put, and for a device also the engine's part.
     let host = Counts::of("host", &["Backend>::start_put"]);
     let device = Counts::of("cpu", &["Backend>::start_put", "Engine>::take_requests"]);
@@ -120,8 +120,8 @@ fn a_put_of_a_host_and_of_a_device_takes_few_instructions() {
 }
 
 /// A host's put in a build of tests, and a device's.
-const HOST_DEBUG: f64 = 1200.0;
-const DEVICE_DEBUG: f64 = 2340.0;
+const HOST_DEBUG: f64 = 745.0;
+const DEVICE_DEBUG: f64 = 1420.0;
 
 /// System calls of one PE that have sent bytes, and that have received some. Whether others find nothing to do depends
 /// on time.

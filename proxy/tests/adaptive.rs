@@ -18,11 +18,27 @@ const WINDOW: usize = 8;
 /// Windows of which the speed of the rails is learned, and then windows that count.
 const WINDOWS: usize = 40;
 
-/// Windows of `puts` puts of `len` bytes. The slow rail of each window takes one post in so many rounds, and the other
-/// one in each round. Returns the part of the bytes that slow rails took.
-fn of_slow(rails: RailPolicy, (puts, len): (usize, usize), slow: impl Fn(usize) -> (usize, u64)) -> f64 {
+/// Microseconds of a round in which a rail moves 64 KiB at 16 MB/s, so operations travel in the shortest pieces, and in
+/// which it does at 6 GB/s.
+const LONG: u64 = 4000;
+const SHORT: u64 = 10;
+
+/// The part of the bytes that slow rails took, as [`measured`] with long rounds.
+fn of_slow(rails: RailPolicy, puts: (usize, usize), slow: impl Fn(usize) -> (usize, u64)) -> f64 {
+    measured(rails, LONG, puts, slow).0
+}
+
+/// Windows of `puts` puts of `len` bytes. The fast rail of each window moves 64 KiB in a round of so many microseconds, and
+/// the slow one, which `slow` returns, so many times less. Returns the part of the bytes that slow rails took, and the number of
+/// posts of a put.
+fn measured(
+    rails: RailPolicy,
+    round_us: u64,
+    (puts, len): (usize, usize),
+    slow: impl Fn(usize) -> (usize, u64),
+) -> (f64, f64) {
     simulation::set_nanos(Some(0));
-    let config = FabricConfig { again: 0, delay: 0, queue_depth: 1, software: false, ..FabricConfig::default() };
+    let config = FabricConfig { again: 0, delay: 0, queue_depth: 16, software: false, ..FabricConfig::default() };
     let fabric = Fabric::new(1, config);
     let mut memory = [(); 2].map(|()| vec![0u8; len * puts]);
     let policy = Policy { rails, stripe_threshold: 1 << 30, native_amo: false, timeout_s: 1_000_000 };
@@ -47,14 +63,13 @@ fn of_slow(rails: RailPolicy, (puts, len): (usize, usize), slow: impl Fn(usize) 
         engine.endpoint().learn(0, &infos).unwrap();
     }
     let source = vec![7u8; len];
-    let carried = |engines: &mut [Engine]| -> Vec<u64> {
-        engines[0].endpoint().counters().iter().map(|lane| lane.bytes).collect()
+    let carried = |engines: &mut [Engine]| -> Vec<(u64, u64)> {
+        engines[0].endpoint().counters().iter().map(|lane| (lane.bytes, lane.writes)).collect()
     };
-    let (mut round, mut by_slow) = (0, 0);
+    let (mut round, mut by_slow, mut posts) = (0, 0, 0);
     for window in 0..2 * WINDOWS {
         let (slow, slowness) = slow(window);
-        let before = carried(&mut engines)[slow];
-        fabric.plug_in(1 - slow);
+        let before = carried(&mut engines);
         for place in 0..puts {
             let source = Source::Stable(source.as_ptr());
             let command = Command::Put { dest: (place * len) as u64, source, len: len as u64 };
@@ -63,20 +78,21 @@ fn of_slow(rails: RailPolicy, (puts, len): (usize, usize), slow: impl Fn(usize) 
         }
         while !engines[0].endpoint().is_quiet(0) {
             round += 1;
-            match round % slowness {
-                0 => fabric.plug_in(slow),
-                _ => fabric.mute(slow),
-            }
-            simulation::spend(100_000);
+            fabric.allow(1 - slow, 64 << 10);
+            fabric.allow(slow, (64 << 10) / slowness);
+            simulation::spend(1000 * round_us);
             engines[0].endpoint().start_quiet(0);
             engines.iter_mut().for_each(|engine| _ = engine.poll());
             assert!(round < 1_000_000, "a put does not end");
         }
         if window >= WINDOWS {
-            by_slow += carried(&mut engines)[slow] - before;
+            let after = carried(&mut engines);
+            by_slow += after[slow].0 - before[slow].0;
+            posts += after.iter().zip(&before).map(|(after, before)| after.1 - before.1).sum::<u64>();
         }
     }
-    by_slow as f64 / (WINDOWS * puts * len) as f64
+    let all = (WINDOWS * puts) as f64;
+    (by_slow as f64 / (all * len as f64), posts as f64 / all)
 }
 
 #[test]
@@ -100,4 +116,23 @@ fn puts_that_have_begun_follow_the_speed_of_the_rails() {
 fn a_put_that_is_awaited_does_not_wait_for_a_slow_rail() {
     let slow = of_slow(RailPolicy::Adaptive, (1, 5 * LEN / 16), |_| (1, 24));
     assert!(slow < 0.05, "a rail that takes a piece while the other one takes all: {slow}");
+}
+
+/// Where a piece takes next to no time, the work requests and acknowledgements of many cost more than they bring.
+#[test]
+fn operations_over_fast_rails_travel_in_few_pieces() {
+    let (equal, posts) = measured(RailPolicy::Adaptive, SHORT, (WINDOW, LEN), |_| (1, 1));
+    assert!((0.35..0.65).contains(&equal), "equal rails: {equal}");
+    assert!(posts <= 1.5, "{posts} work requests for a put of a mebibyte");
+    let (slow, posts) = measured(RailPolicy::Adaptive, SHORT, (WINDOW, LEN), |_| (1, 6));
+    assert!((0.03..0.3).contains(&slow), "a rail with a sixth of the speed: {slow}");
+    assert!(posts <= 3.0, "{posts} work requests for a put of a mebibyte over rails that differ");
+}
+
+/// A put that is awaited alone takes all rails, however fast they are.
+#[test]
+fn a_large_put_alone_takes_all_rails() {
+    let (second, posts) = measured(RailPolicy::Adaptive, SHORT, (1, 8 * LEN), |_| (1, 1));
+    assert!((0.35..0.65).contains(&second), "equal rails: {second}");
+    assert!(posts <= 24.0, "{posts} work requests for a put of eight mebibytes");
 }

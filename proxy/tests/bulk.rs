@@ -94,7 +94,8 @@ impl World {
     }
 
     fn round(&mut self) {
-        simulation::spend(100_000);
+        // Rails are slow, so pieces are of the least size.
+        simulation::spend(4_000_000);
         self.engines.iter_mut().for_each(|engine| _ = engine.poll());
     }
 

@@ -116,14 +116,16 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn decode(chunks: &[[u64; 2]; CHUNKS]) -> Self {
-        Self::decode_used(chunks, chunks_used(chunks[0][0]))
+        Self::decode_with(chunks, head(chunks[0][0]))
     }
 
-    /// As [`Request::decode`], for a caller that knows already which chunks are used.
+    /// As [`Request::decode`], for a caller that has decoded chunk 0's `w0` already.
     #[inline]
-    pub(super) fn decode_used(chunks: &[[u64; 2]; CHUNKS], used: Result<u8, Malformed>) -> Self {
-        let w0 = chunks[0][0];
-        used.and_then(|used| decode(chunks, used)).unwrap_or_else(|why| Request::Invalid { w0, why })
+    pub(super) fn decode_with(chunks: &[[u64; 2]; CHUNKS], head: Result<(Opcode, u8), Malformed>) -> Self {
+        match head {
+            Ok((opcode, used)) => decode(chunks, opcode, used),
+            Err(why) => Request::Invalid { w0: chunks[0][0], why },
+        }
     }
 }
 
@@ -131,8 +133,13 @@ impl Request {
 ///
 /// # Errors
 /// An operation that does not exist, or that needs other chunks than the mask has.
-#[inline]
 pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
+    head(w0).map(|(_, used)| used)
+}
+
+/// The operation of a slot, and the chunks that it needs, from chunk 0's `w0`.
+#[inline]
+pub(super) fn head(w0: u64) -> Result<(Opcode, u8), Malformed> {
     let (opcode, op) = (byte(w0, layout::OPCODE_SHIFT), byte(w0, layout::AMO_OP_SHIFT));
     let given = byte(w0, layout::MASK_SHIFT);
     if given >> CHUNKS != 0 {
@@ -151,23 +158,31 @@ pub fn chunks_used(w0: u64) -> Result<u8, Malformed> {
         Opcode::FetchAmo if op == AmoOp::Fetch as u8 => (MASK_HEAD | MASK_REPLY, 0),
         Opcode::FetchAmo => (MASK_HEAD | MASK_VALUE | MASK_REPLY, 0),
     };
-    if given & !optional == needed { Ok(given) } else { Err(Malformed::Chunks { given, needed }) }
+    if given & !optional == needed { Ok((known, given)) } else { Err(Malformed::Chunks { given, needed }) }
 }
 
 #[inline]
-fn decode(chunks: &[[u64; 2]; CHUNKS], mask: u8) -> Result<Request, Malformed> {
+fn decode(chunks: &[[u64; 2]; CHUNKS], opcode: Opcode, mask: u8) -> Request {
     let [[w0, offset], [size, local], [signal, value], [reply, compare]] = *chunks;
     let (size, signal) = (size & !PARITY, signal & !PARITY);
+    /// The value, or a request that is invalid for this reason. A `Result` of all requests would be copied.
+    macro_rules! valid {
+        ($value:expr) => {
+            match $value {
+                Ok(value) => value,
+                Err(why) => return Request::Invalid { w0, why },
+            }
+        };
+    }
     if offset & PARITY != 0 {
-        return Err(Malformed::Offset);
+        return Request::Invalid { w0, why: Malformed::Offset };
     }
     let pe = ((w0 & !PARITY) >> layout::PE_SHIFT) as Pe;
     let (kind, op_wire) = (byte(w0, layout::TYPE_SHIFT), byte(w0, layout::AMO_OP_SHIFT));
-    let to = ReplyTo { index: reply as u32, generation: ((reply & !PARITY) >> layout::GENERATION_SHIFT) as u32 };
-    let reply = (mask & MASK_REPLY != 0).then_some(to);
-    let opcode = byte(w0, layout::OPCODE_SHIFT);
+    let to = || ReplyTo { index: reply as u32, generation: ((reply & !PARITY) >> layout::GENERATION_SHIFT) as u32 };
+    let reply = || (mask & MASK_REPLY != 0).then(to);
     let local = || match kind {
-        layout::LOCAL_VALUE if size <= 8 && opcode != Opcode::Get as u8 => Ok(Local::Value(local)),
+        layout::LOCAL_VALUE if size <= 8 && opcode != Opcode::Get => Ok(Local::Value(local)),
         layout::LOCAL_ADDRESS => Ok(Local::Address(local)),
         layout::LOCAL_SYMMETRIC if local & PARITY == 0 => Ok(Local::Symmetric(local)),
         layout::LOCAL_SYMMETRIC => Err(Malformed::Offset),
@@ -179,30 +194,30 @@ fn decode(chunks: &[[u64; 2]; CHUNKS], mask: u8) -> Result<Request, Malformed> {
         let op = AmoOp::from_repr(op_wire).filter(|op| op.defined_on(ty)).ok_or(Malformed::Op(op_wire))?;
         Ok((ty, op, if op == AmoOp::CompareSwap { compare } else { 0 }))
     };
-    Ok(match Opcode::from_repr(opcode).ok_or(Malformed::Opcode(opcode))? {
+    match opcode {
         Opcode::Nop => Request::Nop,
         Opcode::Fence => Request::Fence,
-        Opcode::Put => Request::Put { pe, offset, local: local()?, size, reply },
-        Opcode::Get => Request::Get { pe, offset, local: local()?, size, reply },
-        Opcode::P => Request::P { pe, offset, width: width()?, value },
-        Opcode::G => Request::G { pe, offset, width: width()?, reply: to },
+        Opcode::Put => Request::Put { pe, offset, local: valid!(local()), size, reply: reply() },
+        Opcode::Get => Request::Get { pe, offset, local: valid!(local()), size, reply: reply() },
+        Opcode::P => Request::P { pe, offset, width: valid!(width()), value },
+        Opcode::G => Request::G { pe, offset, width: valid!(width()), reply: to() },
         Opcode::PutSignal => {
-            let op = AmoOp::from_repr(op_wire).and_then(SignalOp::from_amo).ok_or(Malformed::Op(op_wire))?;
-            Request::PutSignal { pe, offset, local: local()?, size, signal, op, value, reply }
+            let op = valid!(AmoOp::from_repr(op_wire).and_then(SignalOp::from_amo).ok_or(Malformed::Op(op_wire)));
+            Request::PutSignal { pe, offset, local: valid!(local()), size, signal, op, value, reply: reply() }
         }
         Opcode::Amo => {
-            let (ty, op, compare) = amo()?;
+            let (ty, op, compare) = valid!(amo());
             if op == AmoOp::Fetch {
-                return Err(Malformed::Op(op_wire));
+                return Request::Invalid { w0, why: Malformed::Op(op_wire) };
             }
             Request::Amo { pe, offset, ty, op, operand: value, compare }
         }
         Opcode::FetchAmo => {
-            let (ty, op, compare) = amo()?;
+            let (ty, op, compare) = valid!(amo());
             let operand = if op == AmoOp::Fetch { 0 } else { value };
-            Request::FetchAmo { pe, offset, ty, op, operand, compare, reply: to }
+            Request::FetchAmo { pe, offset, ty, op, operand, compare, reply: to() }
         }
-    })
+    }
 }
 
 #[inline]

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::codec::chunks_used;
+use super::codec::head;
 use super::doorbell::Doorbell;
 use super::layout::CHUNKS;
-use super::memory::ChannelMemory;
+use super::memory::{ChannelMemory, Slot};
 use super::reply::{self, Reply};
 use super::request::{ReplyTo, Request};
 use super::sync::{Ordering, fence};
@@ -50,13 +50,8 @@ impl Consumer {
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.has_arrived(self.memory.chunk(self.next, 0)[0].load(Ordering::Relaxed))
-    }
-
-    /// Whether a chunk's first word belongs to the next slot's lap.
-    #[inline]
-    fn has_arrived(&self, first: u64) -> bool {
-        first >> 63 == self.memory.parity(self.next) >> 63
+        let [first, _] = self.memory.slot(self.next).chunk(0);
+        has_arrived(first.load(Ordering::Relaxed), self.memory.parity(self.next))
     }
 
     /// Takes the next request and its position. `None` when there is none yet, or while too many are incomplete.
@@ -65,54 +60,42 @@ impl Consumer {
     #[expect(clippy::should_implement_trait, reason = "an iterator's None means the end; here it means not yet")]
     #[inline]
     pub fn next(&mut self) -> Option<(u64, Request)> {
-        let Some(request) = self.take() else {
+        let taken = self.take();
+        if taken.is_none() {
             self.publish();
             return None;
-        };
-        let position = self.next;
+        }
         self.next += 1;
         if self.next - self.published_tail >= self.memory.slots() as u64 / 2 {
             self.publish_tail();
         }
-        Some((position, request))
+        taken
     }
 
     #[inline]
-    fn take(&mut self) -> Option<Request> {
+    fn take(&mut self) -> Option<(u64, Request)> {
         if self.next - self.window.completed() >= self.window.capacity() {
             return None;
         }
+        let (slot, parity) = (self.memory.slot(self.next), self.memory.parity(self.next));
         let mut chunks = [[0; 2]; CHUNKS];
-        self.read_chunk(0, &mut chunks)?;
+        chunks[0] = read_chunk(slot, 0, parity)?;
         // A malformed slot is taken as it is, because waiting for more of it could take for ever.
-        let known = chunks_used(chunks[0][0]);
-        let used = known.unwrap_or(1);
-        for chunk in 1..CHUNKS {
-            if used & (1 << chunk) != 0 {
-                self.read_chunk(chunk, &mut chunks)?;
+        let head = head(chunks[0][0]);
+        let used = head.map_or(1, |(_, used)| used);
+        for (number, chunk) in chunks.iter_mut().enumerate().skip(1) {
+            if used & (1 << number) != 0 {
+                *chunk = read_chunk(slot, number, parity)?;
             }
         }
         // Every unused chunk gets this lap's parity (see the module above), so that it cannot look like the next lap
         // but one.
-        let parity = self.memory.parity(self.next);
         for chunk in 1..CHUNKS {
             if used & (1 << chunk) == 0 {
-                self.memory.chunk(self.next, chunk)[0].store(parity, Ordering::Relaxed);
+                slot.chunk(chunk)[0].store(parity, Ordering::Relaxed);
             }
         }
-        Some(Request::decode_used(&chunks, known))
-    }
-
-    /// Copies a chunk of the next slot, if it has arrived. Each word is read once.
-    #[inline]
-    fn read_chunk(&self, chunk: usize, chunks: &mut [[u64; 2]; CHUNKS]) -> Option<()> {
-        let [w0, w1] = self.memory.chunk(self.next, chunk);
-        let first = w0.load(Ordering::Acquire);
-        if !self.has_arrived(first) {
-            return None;
-        }
-        chunks[chunk] = [first, w1.load(Ordering::Relaxed)];
-        Some(())
+        Some((self.next, Request::decode_with(&chunks, head)))
     }
 
     /// Marks a request as delivered. Returns `false`, and does nothing, when `position` is not an incomplete request.
@@ -216,6 +199,20 @@ impl Consumer {
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
     }
+}
+
+/// Whether a chunk's first word belongs to the lap of this parity.
+#[inline]
+fn has_arrived(first: u64, parity: u64) -> bool {
+    first >> 63 == parity >> 63
+}
+
+/// The words of a chunk, if it has arrived. Each is read once.
+#[inline]
+fn read_chunk(slot: Slot<'_>, chunk: usize, parity: u64) -> Option<[u64; 2]> {
+    let [w0, w1] = slot.chunk(chunk);
+    let first = w0.load(Ordering::Acquire);
+    has_arrived(first, parity).then(|| [first, w1.load(Ordering::Relaxed)])
 }
 
 /// Completions out of order: a window over the positions from the first one that is not complete.

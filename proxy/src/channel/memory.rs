@@ -131,12 +131,11 @@ impl ChannelMemory {
         layout::parity(position, self.slots as u64)
     }
 
-    /// Both words of one chunk of `position`'s slot. `chunk` is taken modulo the chunks of a slot.
+    /// The slot of `position`.
     #[inline]
-    pub(super) fn chunk(&self, position: u64, chunk: usize) -> [&AtomicU64; 2] {
-        let slot = (position & (self.slots as u64 - 1)) as usize;
-        let at = HEADER_BYTES + slot * SLOT_BYTES + (chunk % CHUNKS) * CHUNK_BYTES;
-        [self.words.at(at), self.words.at(at + 8)]
+    pub(super) fn slot(&self, position: u64) -> Slot<'_> {
+        let index = (position & (self.slots as u64 - 1)) as usize;
+        Slot { words: &self.words, at: HEADER_BYTES + index * SLOT_BYTES }
     }
 
     /// The value and state words of a reply entry; `None` when the entry does not exist.
@@ -144,6 +143,22 @@ impl ChannelMemory {
         let index = usize::try_from(index).ok().filter(|index| *index < self.replies)?;
         let at = HEADER_BYTES + self.slots * SLOT_BYTES + index * REPLY_BYTES;
         Some([self.words.at(at), self.words.at(at + 8)])
+    }
+}
+
+/// The words of one slot.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'a> {
+    words: &'a Words,
+    at: usize,
+}
+
+impl<'a> Slot<'a> {
+    /// Both words of a chunk, whose number is taken modulo the chunks of a slot.
+    #[inline]
+    pub(super) fn chunk(self, chunk: usize) -> [&'a AtomicU64; 2] {
+        let at = self.at + (chunk % CHUNKS) * CHUNK_BYTES;
+        [self.words.at(at), self.words.at(at + 8)]
     }
 }
 

@@ -84,9 +84,7 @@ impl Producer {
             }
         }
         // Chunk 0 is written last, so that on strongly ordered CPUs the consumer never finds a part of a request.
-        for chunk in (0..CHUNKS).rev() {
-            self.write_chunk(position, chunk, encoded);
-        }
+        (0..CHUNKS).rev().for_each(|chunk| self.write_chunk(position, chunk, encoded));
         self.wake_consumer();
         Ok(position)
     }
@@ -132,7 +130,7 @@ impl Producer {
         if encoded.mask & (1 << chunk) == 0 {
             return;
         }
-        let [w0, w1] = self.memory.chunk(position, chunk);
+        let [w0, w1] = self.memory.slot(position).chunk(chunk);
         w1.store(encoded.chunks[chunk][1], Ordering::Relaxed);
         w0.store(encoded.chunks[chunk][0] | self.memory.parity(position), Ordering::Release);
     }

@@ -103,11 +103,11 @@ impl Engine {
     #[inline(never)]
     fn take_requests(&mut self, channel: usize) -> usize {
         let (mut taken, mut run) = (0, None);
+        // `poll` asks for acknowledgements when no more requests wait.
+        self.endpoint.expect_more(true);
         while taken < REQUESTS_PER_ROUND && self.ready() && self.pending.len() < MAX_PENDING {
             let Some((position, request)) = self.channels[channel].next() else { break };
             taken += 1;
-            let more = self.channels[channel].is_ready();
-            self.endpoint.expect_more(more);
             let pending = Pending { channel: channel as u16, position, count: 1, reply: None, from_scratch: false };
             run = self.start(request, pending, run).unwrap_or_else(|(error, reply)| {
                 self.fail(&Pending { reply, ..pending }, error);

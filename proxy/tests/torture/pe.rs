@@ -8,7 +8,7 @@ use symrail_proxy::channel::{Channel, Producer};
 use symrail_proxy::{Engine, HOST};
 use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
-use symrail_transport::endpoint::command::{Command, Finished, Owner};
+use symrail_transport::endpoint::command::{Command, Finished, Owner, Priority};
 
 use crate::world::{BUFFERS, HEAP};
 
@@ -38,13 +38,20 @@ impl Pe {
     }
 
     /// # Safety
-    /// As for [`Engine::submit`].
-    pub unsafe fn submit(&mut self, engine: usize, pe: u32, command: Command, owner: Owner) -> Result<(), Error> {
+    /// As for [`Engine::submit_as`].
+    pub unsafe fn submit(
+        &mut self,
+        engine: usize,
+        pe: u32,
+        command: Command,
+        owner: Owner,
+        priority: Priority,
+    ) -> Result<(), Error> {
         match &mut self.host {
             // SAFETY: the caller's promise.
-            Some(host) => unsafe { host.submit(pe, command, owner) }.map(drop),
+            Some(host) => unsafe { host.submit_as(pe, command, owner, priority) }.map(drop),
             // SAFETY: as above.
-            None => unsafe { self.engines[engine].submit(pe, command, owner) }.map(drop),
+            None => unsafe { self.engines[engine].submit_as(pe, command, owner, priority) }.map(drop),
         }
     }
 

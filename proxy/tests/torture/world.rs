@@ -10,7 +10,7 @@ use symrail_heap::mailbox;
 use symrail_heap::mailbox_copy_engine::MailboxCopyEngine;
 use symrail_proxy::stage::{STAGING_BUFFER_BYTES, WordLocks};
 use symrail_proxy::{Engine, HOST};
-use symrail_transport::endpoint::command::{Command, Owner};
+use symrail_transport::endpoint::command::{Command, Owner, Priority};
 use symrail_transport::endpoint::{Addresses, Directory, Endpoint, NoAgent, Policy, Role};
 use symrail_transport::env::RailPolicy;
 use symrail_transport::mock::{Fabric, FabricConfig};
@@ -24,7 +24,7 @@ use crate::pe::{Memory, Pe};
 
 /// Size of each PE's memory, and of the part of it that belongs to one source PE.
 pub const HEAP: usize = 1 << 20;
-pub const PART: usize = 1 << 18;
+pub const PART: usize = 340 << 10;
 /// Offsets in a part.
 pub const A: u64 = 0;
 pub const B: u64 = 64;
@@ -35,12 +35,14 @@ pub const LAST: u64 = 256;
 pub const NOISE: u64 = 320;
 pub const BLOCK: u64 = 4096;
 pub const BLOCK_MAX: u64 = 32 << 10;
-/// The destination of crowds, so many puts of so many bytes, behind the longest block.
-pub const CROWD: u64 = BLOCK + BLOCK_MAX;
-pub const CROWD_SIZE: u64 = 150;
-pub const CROWD_BYTES: u64 = 600;
 /// Several fragments of a staged operation.
 pub const STAGED_BLOCK_MAX: u64 = 200 << 10;
+/// Several pieces of a cut operation, whatever its priority, and a part of one.
+pub const CUT_BLOCK: u64 = 140 << 10;
+/// The destination of crowds, so many puts of so many bytes, behind the longest block.
+pub const CROWD: u64 = BLOCK + STAGED_BLOCK_MAX;
+pub const CROWD_SIZE: u64 = 150;
+pub const CROWD_BYTES: u64 = 600;
 /// Bytes for local buffers behind the heap, where both are guarded memory.
 pub const BUFFERS: usize = 8 << 20;
 
@@ -111,8 +113,11 @@ pub struct World {
     pub starved: Option<(usize, u64)>,
     pub polls: u64,
     pub polls_per_second: u64,
-    /// The remaining number of crowds, which need long.
+    /// The remaining number of crowds, which need long, and of blocks that are cut.
     pub crowds_left: u32,
+    pub cuts_left: u32,
+    /// Whether operations are cut: rails change their speed, and operations have either priority.
+    pub cuts: bool,
 }
 
 pub fn random(seed: u64) -> Random {
@@ -147,7 +152,8 @@ pub fn world_with(
         amo_after_write: ordered && random.below(2) == 0,
     };
     let renews = random.below(3) == 0;
-    let config = FabricConfig {
+    let cuts = !staged && seed % 5 == 4;
+    let mut config = FabricConfig {
         order,
         delay: random.below(250) as u8,
         again: random.below(100) as u8,
@@ -166,6 +172,9 @@ pub fn world_with(
         window: [1, 5000, u64::MAX][random.below(3) as usize],
         atomics: native_amo,
     };
+    if cuts {
+        config.max_rma = config.max_rma.max(20 << 10);
+    }
     let fabric = Fabric::new(seed, config);
     let drawn = [RailPolicy::RoundRobin, RailPolicy::Stripe][random.below(2) as usize];
     let rails = if seed % 5 == 4 { RailPolicy::Adaptive } else { drawn };
@@ -209,7 +218,8 @@ pub fn world_with(
             Pe { engines, devices: Vec::new(), host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
         })
         .collect();
-    let hosts = !staged && random.below(2) == 0;
+    // Host endpoints cut nothing.
+    let hosts = !staged && random.below(2) == 0 && !cuts;
     for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
         pe.host = Some(endpoint(Role::Host, me, 0));
     }
@@ -314,10 +324,10 @@ pub fn world_with(
     let opened = opened.into_inner();
     let mortal = (0..opened.len()).filter(|&rail| opened[rail] >= spared).collect();
     let down = vec![false; opened.len()];
-    let (polls, crowds_left) = (0, if staged { 0 } else { 3 });
+    let (polls, crowds_left, cuts_left) = (0, if staged { 0 } else { 3 }, if cuts { 2 } else { 0 });
     #[rustfmt::skip]
     let world = World {
-        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, mortal, fails_every, pulls, mutes, starved: None, polls, polls_per_second, crowds_left,
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, mortal, fails_every, pulls, mutes, starved: None, polls, polls_per_second, crowds_left, cuts_left, cuts,
     };
     world
 }
@@ -328,6 +338,10 @@ impl World {
         simulation::spend(1_000_000_000 / self.polls_per_second);
         if self.fails_every > 0 && self.random.below(self.fails_every) == 0 {
             self.disturb();
+        }
+        if self.cuts && self.lanes > 1 && self.random.below(200) == 0 {
+            let rail = self.random.below(self.down.len() as u64) as usize;
+            self.fabric.delay(rail, [0, 64, 192][self.random.below(3) as usize]);
         }
         if self.polls.is_multiple_of(self.polls_per_second) {
             let second = (self.polls / self.polls_per_second) as u32;
@@ -410,7 +424,7 @@ impl World {
                             "PE {target}, signal {signal} of PE {source}: byte {at} came {why}: {seen:#x} != {fill:#x}"
                         );
                     }
-                    if !self.staged {
+                    if !self.staged && !consumed {
                         stream.consumed = signal;
                         let len = stream.block_len;
                         self.pes[target].fill(part + BLOCK, len, !(signal as u8));
@@ -429,8 +443,9 @@ impl World {
         let engines = self.pes[source].engines.len();
         let any = matches!(command, Command::Amo { offset, .. } if offset == (source * PART) as u64 + SUM);
         let engine = if any { self.random.below(engines as u64) as usize } else { target % engines };
+        let priority = if self.cuts && self.random.below(2) == 0 { Priority::Bulk } else { Priority::Urgent };
         // SAFETY: sources are kept in `sources` until the end.
-        unsafe { self.pes[source].submit(engine, target as u32, command, owner) }.unwrap();
+        unsafe { self.pes[source].submit(engine, target as u32, command, owner, priority) }.unwrap();
     }
 
     pub fn keep(&mut self, pe: usize, bytes: Vec<u8>) -> *const u8 {

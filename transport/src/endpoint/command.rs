@@ -25,7 +25,7 @@ pub struct Owner {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Priority {
     /// It is posted at once, whatever bulk operations wait. With [`RailPolicy::Adaptive`] that is the first pieces of
-    /// one of more than 128 KiB.
+    /// one of more than 128 KiB that needs more than half a millisecond.
     ///
     /// [`RailPolicy::Adaptive`]: crate::env::RailPolicy::Adaptive
     #[default]

@@ -36,7 +36,7 @@ impl RailSink for Sink<'_> {
             return;
         };
         if cut && usize::from(home) == self.lane {
-            self.core.cut.measure(dest, self.lane, self.core.clock.micros().wrapping_sub(posted));
+            self.core.measure_piece(dest, self.lane, posted, len);
         }
         if self.core.lanes.measures()
             && usize::from(home) == self.lane

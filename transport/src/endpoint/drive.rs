@@ -211,6 +211,7 @@ impl Endpoint {
         if !self.core.clock.tick(now_s) {
             return;
         }
+        self.core.lanes.close_message();
         self.core.note_moved_pieces();
         let stuck = self.core.expire();
         self.end_stuck(stuck);

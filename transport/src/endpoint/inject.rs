@@ -2,7 +2,7 @@
 
 use super::Endpoint;
 use super::command::{Command, Issuer, Owner, Source};
-use super::protocol::{Form, Protocol};
+use super::protocol::{Form, Gather, Protocol};
 use super::queue::{Work, WorkRequest};
 use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
@@ -23,6 +23,9 @@ impl Endpoint {
         if protocol.form == Form::UnrecordedMessage {
             let request = self.core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
             self.send_request(pe, lane, request, (ptr.cast_mut(), len as usize), protocol.flags);
+            if protocol.flags.gather == Gather::Yes {
+                self.core.lanes.note_gathered(pe, lane, protocol.form);
+            }
             return true;
         }
         let written = self.inject_write(pe, lane, (dest, ptr, len), None);

@@ -99,6 +99,12 @@ impl Issuers {
         if issuer.wait_predictor.is_next_alone() { Completion::Signaled } else { Completion::Batched }
     }
 
+    /// Counts an operation without a tag behind another one, neither of which its issuer needs alone.
+    #[inline(always)]
+    pub fn continued(&mut self) {
+        self.wait_predictor.issued();
+    }
+
     /// Counts an operation that was appended to another one of its issuer.
     #[inline(always)]
     pub fn appended(&mut self, owner: Owner) {

@@ -7,7 +7,7 @@
 
 use super::command::{OpHandle, Owner};
 use super::operations::Op;
-use super::protocol::{Gather, PostFlags};
+use super::protocol::{Form, Gather, PostFlags};
 use super::queue::{Work, WorkRequest};
 use super::software::append;
 use super::{Core, Endpoint};
@@ -40,7 +40,7 @@ impl Endpoint {
         &mut self,
         pe: Pe,
         lane: usize,
-        mut request: Request,
+        request: Request,
         payload: (*mut u8, usize),
         flags: PostFlags,
     ) {
@@ -52,9 +52,23 @@ impl Endpoint {
         if self.core.profile.introduction().is_some() {
             self.introduce(pe, lane);
         }
+        self.gather_or_send(pe, lane, request, payload, (flags.acknowledge, waits));
+    }
+
+    /// Numbers a request. If it `waits`, it is gathered with others, else sent. The next quiet asks for its
+    /// acknowledgement, or its message does if it is to be acknowledged.
+    #[inline(always)]
+    fn gather_or_send(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        mut request: Request,
+        payload: (*mut u8, usize),
+        (acknowledge, waits): (bool, bool),
+    ) {
         // A later request asks for the acknowledgement of the requests in the same message.
         let asks_later = self.core.lanes.expects_more() && self.core.profile.caps(lane).software;
-        request.urgent = flags.acknowledge && (request.fetch || !asks_later);
+        request.urgent = acknowledge && (request.fetch || !asks_later);
         if self.core.profile.rails() > 1 {
             request.urgent |= self.core.will_wait(pe, lane);
         }
@@ -67,7 +81,7 @@ impl Endpoint {
         request.acknowledged = c.applied as u16;
         request.payload = payload.1 as u16;
         let appended = waits && append(c, bounce, profile.caps(lane).max_send, &request, payload);
-        if !flags.acknowledge {
+        if !acknowledge {
             // The next quiet asks, even where the answer is wanted soon to free buffers.
             c.lazy = true;
             if !c.listed {
@@ -79,6 +93,29 @@ impl Endpoint {
         if !appended {
             self.send_numbered(pe, lane, &request, payload, waits);
         }
+    }
+
+    /// Adds a put to the open message to its PE, of operations of this form, if the put is of a size that travels so.
+    /// `op` is the operation on that PE's memory that waits for it then, or 0.
+    #[inline(always)]
+    pub(super) fn continue_puts(
+        &mut self,
+        pe: Pe,
+        lane: usize,
+        form: Form,
+        op: OpHandle,
+        (dest, source, len): (u64, *const u8, u64),
+    ) -> bool {
+        if len == 0 || len > self.core.profile.protocols().cheap_message(lane) {
+            return false;
+        }
+        let recorded = form == Form::Message;
+        if recorded && !self.core.ops.extend(op, pe) {
+            return false;
+        }
+        let request = self.core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), op);
+        self.gather_or_send(pe, lane, request, (source.cast_mut(), len as usize), (recorded, true));
+        true
     }
 
     /// Sends a numbered request. If it `waits`, or if others are gathered, it goes behind them or begins a message.

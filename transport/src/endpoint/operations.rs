@@ -176,6 +176,13 @@ impl Operations {
         self.table.get(key(id)).is_some_and(|op| op.pe == pe && op.fault.is_none())
     }
 
+    /// Adds an event to those that an operation waits for, if it is on a PE's memory and has neither ended nor failed.
+    #[inline]
+    pub fn extend(&mut self, id: OpHandle, pe: Pe) -> bool {
+        let op = self.table.get_mut(key(id)).filter(|op| op.pe == pe && op.fault.is_none());
+        op.map(|op| op.remaining += 1).is_some()
+    }
+
     /// The PE of an operation.
     pub fn pe(&self, id: OpHandle) -> Option<Pe> {
         self.table.get(key(id)).map(|op| op.pe)

@@ -208,6 +208,12 @@ impl Protocols {
         self.rails[lane].inject
     }
 
+    /// The largest put, in bytes, that is cheapest as a message on a lane; 0 if none is.
+    #[inline(always)]
+    pub fn cheap_message(&self, lane: usize) -> u64 {
+        self.rails[lane].cheap_message
+    }
+
     /// The protocol of an operation over a path.
     #[inline(always)]
     pub fn select(&self, command: &Command, completion: Completion, path: Path) -> Protocol {

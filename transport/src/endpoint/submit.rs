@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::abilities::{AMO_LANE, How};
 use super::command::{Command, Fetch, OpHandle, Owner, Priority, Source};
 use super::operations::{Op, store};
-use super::protocol::{Completion, Form};
+use super::protocol::{Completion, Form, Gather};
 use super::swap_loop::WordAmo;
 use super::{Core, Endpoint};
 use crate::amo::{self, AmoType};
@@ -39,7 +39,35 @@ impl Endpoint {
     ///
     /// # Errors
     /// As there. There is room for fewer bulk operations than for urgent ones.
-    pub unsafe fn submit_as(
+    #[inline]
+    pub unsafe fn submit_as(&mut self, pe: Pe, command: Command, owner: Owner, priority: Priority) -> Result<OpHandle> {
+        if let (Command::Put { dest, source: Source::Stable(source), len }, None) = (command, owner.tag)
+            && self.continue_unrecorded(pe, (dest, source, len))?
+        {
+            return Ok(0);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.submit_alone(pe, command, owner, priority) }
+    }
+
+    /// Adds a put that a later quiet completes to the open message to its PE, if there is one of such puts.
+    #[inline(always)]
+    fn continue_unrecorded(&mut self, pe: Pe, put: (u64, *const u8, u64)) -> Result<bool> {
+        let form = Form::UnrecordedMessage;
+        let Some(lane) = self.core.lanes.open_message(pe, form) else { return Ok(false) };
+        self.core.regions.check(Operation::Put, pe, put.0, put.2)?;
+        let continued = self.continue_puts(pe, lane, form, 0, put);
+        if continued {
+            self.core.issuers.continued();
+        }
+        Ok(continued)
+    }
+
+    /// As [`Endpoint::submit_as`], for an operation that looks for its lane and protocol.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn submit_alone(
         &mut self,
         pe: Pe,
         mut command: Command,
@@ -109,6 +137,15 @@ impl Endpoint {
     /// As for [`Endpoint::submit`]; they concern this operation alone.
     #[inline]
     pub unsafe fn join(&mut self, op: OpHandle, pe: Pe, command: &Command, owner: Owner) -> Result<bool> {
+        if let Command::Put { dest, source, len } = *command
+            && let Some(lane) = self.core.lanes.open_message(pe, Form::Message)
+        {
+            self.core.regions.check(Operation::Put, pe, dest, len)?;
+            if self.continue_puts(pe, lane, Form::Message, op, (dest, source.ptr(), len)) {
+                self.core.issuers.appended(owner);
+                return Ok(true);
+            }
+        }
         self.core.validate(pe, command)?;
         if !self.core.ops.goes_on(op, pe) {
             return Ok(false);
@@ -124,6 +161,9 @@ impl Endpoint {
         }
         self.core.issuers.appended(owner);
         self.launch_request(pe, lane, op, command, protocol.flags);
+        if protocol.flags.gather == Gather::Yes {
+            self.core.lanes.note_gathered(pe, lane, protocol.form);
+        }
         Ok(true)
     }
 

@@ -53,6 +53,18 @@ pub(super) enum Cargo {
     Message(Vec<u8>),
 }
 
+impl Cargo {
+    /// Bytes of data.
+    fn bytes(&self) -> u64 {
+        let bytes: usize = match self {
+            Cargo::Write { parts, .. } => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
+            Cargo::Read(parts) => parts.iter().map(|(_, _, len)| len).sum(),
+            Cargo::Amo { .. } | Cargo::Message(_) => 0,
+        };
+        bytes as u64
+    }
+}
+
 pub(super) struct Flight {
     pub cargo: Cargo,
     pub from: usize,
@@ -71,6 +83,10 @@ pub(super) struct State {
     pub flights: VecDeque<Flight>,
     /// Registered memory: owner, key, base, length.
     pub memory: Vec<(usize, u64, usize, usize)>,
+    /// For each rail, the probability that a step does not move a connection from it: [`FabricConfig::delay`] at first.
+    delays: Vec<u8>,
+    /// For each rail with a limit, how many bytes it may move now.
+    allowed: Vec<Option<u64>>,
     /// Whether each rail is down.
     pub down: Vec<bool>,
     /// Whether each rail's port is down, so that its flights wait.
@@ -131,11 +147,14 @@ impl State {
                 (earlier.from, earlier.to) != (flight.from, flight.to) || self.may_pass(&flight.cargo, &earlier.cargo)
             };
             let free = self.flights.range(..at).all(|earlier| passes(earlier, &self.flights[at]));
-            let Flight { from, to, .. } = self.flights[at];
-            if !free || self.is_pulled_out(from, to) || self.chance(self.config.delay) {
+            let Flight { from, to, ref cargo, .. } = self.flights[at];
+            let (bytes, allowed) = (cargo.bytes(), self.allowed[from]);
+            let waits = allowed.is_some_and(|allowed| allowed < bytes);
+            if !free || waits || self.is_pulled_out(from, to) || self.chance(self.delays[from]) {
                 at += 1;
                 continue;
             }
+            self.allowed[from] = allowed.map(|allowed| allowed - bytes);
             let fate = if self.is_joined(from, to) { Fate::Delivered } else { Fate::Lost };
             if let Some(flight) = self.flights.remove(at) {
                 self.deliver(flight, fate);
@@ -271,6 +290,8 @@ impl Fabric {
             outstanding: Vec::new(),
             flights: VecDeque::new(),
             memory: Vec::new(),
+            delays: Vec::new(),
+            allowed: Vec::new(),
             down: Vec::new(),
             pulled_out: Vec::new(),
             muted: Vec::new(),
@@ -302,6 +323,9 @@ impl Fabric {
         let id = state.reports.len();
         state.reports.push(VecDeque::new());
         state.outstanding.push(0);
+        let delay = state.config.delay;
+        state.delays.push(delay);
+        state.allowed.push(None);
         state.down.push(false);
         state.pulled_out.push(false);
         state.muted.push(false);
@@ -316,6 +340,19 @@ impl Fabric {
     #[must_use]
     pub fn doorbells(&self) -> u64 {
         self.state().doorbells
+    }
+
+    /// Sets the probability, in parts of 256, that a step does not move a connection from a rail.
+    pub fn delay(&self, number: usize, probability: u8) {
+        self.state().delays[number] = probability;
+    }
+
+    /// Allows a rail to move so many bytes from now on, besides what it was allowed since it had none under way.
+    pub fn allow(&self, number: usize, bytes: u64) {
+        let mut state = self.state();
+        let busy = state.flights.iter().any(|flight| flight.from == number);
+        let before = state.allowed[number].filter(|_| busy).unwrap_or(0);
+        state.allowed[number] = Some(before + bytes);
     }
 
     /// Takes down the rail that was opened as number `number`, counted from 0.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::command::{OpHandle, Priority};
 use crate::pe::Pe;
 
-/// Bytes of a piece of a cut operation.
+/// Bytes of a piece of a bulk operation, and the least of another's but for its last one.
 pub(super) const PIECE: u64 = 64 << 10;
 /// Pieces that a lane has in any case. As many may wait for others on the path.
 const LEAST: u32 = 2;

@@ -1,6 +1,7 @@
 //! Posting the pieces of cut operations as lanes have room.
 
 use super::{PIECE, Pieces};
+use crate::endpoint::command::Priority;
 use crate::endpoint::queue::{Work, WorkRequest};
 use crate::endpoint::{Core, Endpoint};
 use crate::pe::Pe;
@@ -27,14 +28,14 @@ impl Endpoint {
     }
 
     fn post_pieces_to(&mut self, pe: Pe) {
-        while let Some(Pieces { op, offset, ptr, left, reads, .. }) = self.core.cut.first(pe) {
+        while let Some(Pieces { op, offset, ptr, left, reads, priority }) = self.core.cut.first(pe) {
             if self.core.ops.has_failed(op) {
                 self.core.cut.take(pe, left);
                 self.core.release(op);
                 continue;
             }
-            let Some(lane) = self.core.lane_with_room(pe) else { return };
-            let len = self.core.piece(pe, lane, offset, ptr, left.min(PIECE));
+            let Some((lane, most)) = self.core.lane_with_room(pe, priority) else { return };
+            let len = self.core.piece(pe, lane, offset, ptr, left.min(most));
             let last = self.core.cut.take(pe, len);
             self.core.ops.expect(op, 1);
             self.core.cut.begin(pe, lane);
@@ -58,23 +59,40 @@ impl Core {
         }
     }
 
-    /// The lane of the next piece to a peer: of those that work and have room, the one with the most. Where lanes are
-    /// measured, it is the one that should complete the piece first, and none while the others should complete their
-    /// parts of all that is left before it.
-    fn lane_with_room(&self, pe: Pe) -> Option<usize> {
+    /// Notes the time of a piece of `len` bytes that a lane has completed, before its end. A window is of pieces of one
+    /// size, so what a longer one takes beyond is left out.
+    pub(in crate::endpoint) fn measure_piece(&mut self, pe: Pe, lane: usize, posted: u32, len: usize) {
+        let took = self.clock.micros().wrapping_sub(posted);
+        let beyond = (len as u64).saturating_sub(PIECE) as f32 / self.lanes.bandwidth(pe, lane);
+        self.cut.measure(pe, lane, took.saturating_sub(beyond as u32));
+    }
+
+    /// The lane of the next piece to a peer, and the most bytes of the piece: of those that work and have room, the lane
+    /// with the most. Where lanes are measured, it is the one that should complete its piece first, and none while the
+    /// others should complete their parts of all that is left before it.
+    fn lane_with_room(&self, pe: Pe, priority: Priority) -> Option<(usize, u64)> {
         let only = if self.lanes.in_use() == 1 { self.lanes.only(pe) } else { None };
         let lanes = self.lanes.each(pe).filter(|&lane| only.is_none_or(|only| lane == only));
         let mut up = lanes.filter(|&lane| self.lanes.is_up(pe, lane));
         let ready = up.clone().filter(|&lane| !self.queue.holds(lane, pe));
         let room = ready.filter_map(|lane| Some((lane, self.cut.room(pe, lane)?)));
-        let least = |(_, a): &(usize, f32), (_, b): &(usize, f32)| a.total_cmp(b);
         if !self.lanes.measures() {
-            return room.min_by(least).map(|(lane, _)| lane);
+            return room.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(lane, _)| (lane, PIECE));
         }
         let unknown = self.lanes.fastest(pe);
         let time = |lane, len| self.lanes.expected(pe, lane, len, unknown);
-        let (lane, soonest) = room.map(|(lane, _)| (lane, time(lane, PIECE))).min_by(least)?;
-        let part = PIECE + self.cut.left(pe) / up.clone().count() as u64;
-        (!up.any(|other| other != lane && time(other, part) < soonest)).then_some(lane)
+        let all: f32 = up.clone().map(|lane| self.lanes.bandwidth(pe, lane)).sum();
+        let part = |bytes: u64, lane| (bytes as f32 * self.lanes.bandwidth(pe, lane) / all) as u64;
+        let left = self.cut.left(pe);
+        // Lanes with enough to do need no short pieces to end together.
+        let incomplete = left + up.clone().map(|lane| self.lanes.under_way(pe, lane)).sum::<u64>();
+        let most = |lane| match priority {
+            Priority::Bulk => PIECE,
+            Priority::Urgent => part(incomplete, lane).clamp(PIECE, self.lanes.piece_max(pe, lane)),
+        };
+        let timed = room.map(|(lane, _)| (lane, time(lane, most(lane))));
+        let (lane, soonest) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        let others_first = up.any(|other| other != lane && time(other, PIECE + part(left, other)) < soonest);
+        (!others_first).then(|| (lane, most(lane)))
     }
 }

@@ -104,6 +104,7 @@ impl Lanes {
 
     /// Takes the requests gathered on a lane: the slot, and its bytes in use.
     pub fn take_outbox(&mut self, pe: Pe, lane: usize) -> Option<(Slot, u32)> {
+        self.close_message();
         let gathered = self.get_mut(pe, lane)?.outbox.take()?;
         if let Some(at) = self.outboxes.iter().position(|&listed| listed == (pe, lane)) {
             self.outboxes.swap_remove(at);

@@ -4,11 +4,12 @@
 //! Where not every rail is in a pair, the numbers have gaps.
 //!
 //! `connection` is the record of a peer and a lane. `order` chooses lanes, and decides which operations wait because of
-//! a fence. `speed` measures lanes. `flush_lists` lists the lanes whose messages are gathered, unacknowledged or to be
-//! flushed.
+//! a fence; `open_message` is about operations that go where the last one went. `speed` measures lanes. `flush_lists`
+//! lists the lanes whose messages are gathered, unacknowledged or to be flushed.
 
 mod connection;
 mod flush_lists;
+mod open_message;
 mod order;
 mod speed;
 
@@ -21,6 +22,7 @@ use crate::rail::Dest;
 use crate::sparse::Slots;
 pub(super) use connection::{Connection, Peer};
 use connection::{Deferred, Lost};
+use open_message::OpenMessage;
 pub use speed::LaneSpeed;
 use speed::Speed;
 
@@ -86,6 +88,8 @@ pub(super) struct Lanes {
     unflushed: Vec<(Pe, usize)>,
     /// Connections with requests in their outbox.
     outboxes: Vec<(Pe, usize)>,
+    /// The one to which the next operation may go.
+    open: Option<OpenMessage>,
     /// The caller submits more operations at once.
     more: bool,
     /// Connections whose last requests ask for no acknowledgement, because more were to follow.
@@ -122,6 +126,7 @@ impl Lanes {
             blocked: Vec::new(),
             unflushed: Vec::new(),
             outboxes: Vec::new(),
+            open: None,
             more: false,
             ack_not_requested: Vec::new(),
             last_lane: profile.me() as usize,
@@ -316,6 +321,7 @@ impl Lanes {
     /// Notes that a lane to a peer is out of use from second `now` on.
     pub fn goes_down(&mut self, pe: Pe, now: u32) {
         self.down += 1;
+        self.close_message();
         let peer = self.peer_mut(pe);
         peer.down += 1;
         peer.unreached_since = (peer.down >= peer.lanes).then_some(now);
@@ -357,6 +363,7 @@ impl Lanes {
     /// Begins a round of polls.
     pub fn next_poll(&mut self) {
         self.polls = self.polls.wrapping_add(1);
+        self.close_message();
     }
 
     /// Whether this round polls a rail: it polls those with recent events, and one of all in turn. Where all are
@@ -436,6 +443,7 @@ impl Lanes {
 
     /// Gives a PE up, and what was deferred for it.
     pub fn give_up(&mut self, pe: Pe, why: String) {
+        self.close_message();
         let peer = self.peer_mut(pe);
         peer.lost = Some(Box::new(Lost { why }));
         peer.deferred.clear();

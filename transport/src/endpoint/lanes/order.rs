@@ -16,7 +16,7 @@ use crate::rail::Dest;
 
 /// Operations of up to so many bytes share a lane, so that many of them need few messages and acknowledgements.
 const COALESCED_MAX: u64 = 64 << 10;
-/// Operations of up to so many bytes are whole, unless they are bulk.
+/// Operations of up to so many bytes are whole, unless they are bulk, however slow the lanes are.
 const WHOLE_MAX: u64 = 2 * PIECE;
 /// A lane with so many more bytes under way than another one is no longer the lane for small operations.
 const SPREAD: u64 = 128 << 10;
@@ -70,7 +70,7 @@ impl Lanes {
     }
 
     /// Bytes on a lane that are not known to be delivered.
-    pub(super) fn under_way(&self, pe: Pe, lane: usize) -> u64 {
+    pub fn under_way(&self, pe: Pe, lane: usize) -> u64 {
         let c = &self.connections[self.slots.find(pe) * self.rails + lane];
         c.bytes + u64::from(c.request_bytes)
     }
@@ -88,7 +88,7 @@ impl Lanes {
         let at = self.slots.find(pe);
         let peer = &self.peers[at];
         let is_get = matches!(command, Command::Get { .. });
-        if self.is_cut(peer, command, priority) {
+        if self.is_cut(pe, peer, command, priority) {
             let waits = peer.defers() && !is_get;
             return if waits { None } else { self.place_cut(pe, command, priority, self.epoch, profile) };
         }
@@ -108,11 +108,15 @@ impl Lanes {
     /// Whether an operation's data travels in pieces. Where lanes are measured, no large one is bound to the speed that
     /// a lane has when it begins.
     #[inline(always)]
-    fn is_cut(&self, peer: &Peer, command: &Command, priority: Priority) -> bool {
+    fn is_cut(&self, pe: Pe, peer: &Peer, command: &Command, priority: Priority) -> bool {
         match priority {
             Priority::Bulk => command.bytes() > PIECE,
             Priority::Urgent => {
-                self.measures() && command.bytes() > WHOLE_MAX && peer.lanes > 1 && self.spare_interval.is_none()
+                command.bytes() > WHOLE_MAX
+                    && self.measures()
+                    && peer.lanes > 1
+                    && self.spare_interval.is_none()
+                    && command.bytes() > self.whole_max(pe, WHOLE_MAX)
             }
         }
     }
@@ -275,6 +279,7 @@ impl Lanes {
     /// Keeps an operation until it may be posted.
     pub fn defer(&mut self, pe: Pe, op: OpHandle, command: Command, priority: Priority) {
         let epoch = self.epoch;
+        self.close_message();
         self.peer_mut(pe).deferred.push_back(Deferred { op, command, priority, epoch });
         if !self.blocked.contains(&pe) {
             self.blocked.push(pe);
@@ -303,7 +308,7 @@ impl Lanes {
         while let Some(&Deferred { op, command, priority, epoch }) = self.peer(pe).deferred.front() {
             let placed = match over(op) {
                 true => None,
-                false if self.is_cut(self.peer(pe), &command, priority) => {
+                false if self.is_cut(pe, self.peer(pe), &command, priority) => {
                     Some(self.place_cut(pe, &command, priority, epoch, profile)?)
                 }
                 false => Some(self.place_behind(pe, &command, Completion::Batched, epoch, profile)?),
@@ -324,7 +329,7 @@ impl Lanes {
     /// A lane that a deferred cut operation waits for although nobody asks whether its writes are delivered.
     pub fn unflushed_before_cut(&self, pe: Pe) -> Option<usize> {
         let peer = self.peer(pe);
-        peer.deferred.front().filter(|first| self.is_cut(peer, &first.command, first.priority))?;
+        peer.deferred.front().filter(|first| self.is_cut(pe, peer, &first.command, first.priority))?;
         self.each(pe).find(|&lane| self.is_up(pe, lane) && self.get(pe, lane).is_some_and(|c| c.dirty))
     }
 
@@ -398,10 +403,12 @@ impl Lanes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::bounce::Bounce;
     use crate::endpoint::Policy;
     use crate::endpoint::Role;
     use crate::endpoint::abilities::Abilities;
     use crate::endpoint::command::Source;
+    use crate::endpoint::protocol::Form;
     use crate::env::{RailPolicy, Settings};
     use crate::mock::{Fabric, FabricConfig};
     use crate::rail::Order;
@@ -563,5 +570,37 @@ mod tests {
         lanes.get_mut(1, 1).unwrap().writes = 0;
         assert_eq!([next(&mut lanes), next(&mut lanes), next(&mut lanes)], [Some(1), Some(3), None], "2 is over");
         assert!(lanes.unblock(0) && !lanes.defer_any());
+    }
+
+    #[test]
+    fn a_message_is_open_for_operations_of_its_form_and_pe_until_one_of_them_may_travel_otherwise() {
+        let (mut lanes, _) = two_lanes(true);
+        let mut bounce = Bounce::new(&mut [], 4096).unwrap();
+        let mut opened = |lanes: &mut Lanes| {
+            lanes.get_mut(1, 1).unwrap().outbox = Some((bounce.alloc(8).unwrap(), 8));
+            lanes.note_gathered(1, 1, Form::Message);
+            lanes.open_message(1, Form::Message)
+        };
+        lanes.note_gathered(1, 1, Form::Message);
+        assert_eq!(lanes.open_message(1, Form::Message), None, "nothing is gathered");
+        assert_eq!(opened(&mut lanes), Some(1));
+        assert_eq!([lanes.open_message(2, Form::Message), lanes.open_message(1, Form::UnrecordedMessage)], [None; 2]);
+        let changes: [fn(&mut Lanes); 4] = [
+            |lanes| drop(lanes.take_outbox(1, 1)),
+            Lanes::next_poll,
+            |lanes| lanes.goes_down(1, 0),
+            |lanes| lanes.defer(1, 1, PUT, Priority::Urgent),
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            assert_eq!(opened(&mut lanes), Some(1), "{at}");
+            change(&mut lanes);
+            assert_eq!(lanes.open_message(1, Form::Message), None, "{at}");
+        }
+        assert_eq!(opened(&mut lanes), None, "an operation is deferred");
+        lanes.peer_mut(1).deferred.clear();
+        assert_eq!(opened(&mut lanes), Some(1));
+        lanes.fence();
+        assert_eq!(lanes.open_message(1, Form::Message), None, "a fence may bind it to another lane");
+        assert_eq!(opened(&mut lanes), None, "no operation of the peer is behind the fence yet");
     }
 }

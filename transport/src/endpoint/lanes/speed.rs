@@ -13,6 +13,11 @@ use super::Lanes;
 use crate::endpoint::cut::PIECE;
 use crate::pe::Pe;
 
+/// The time, in microseconds, for which an operation may be bound to a lane at whatever speed: those that take less are
+/// whole. Each piece costs a work request and an acknowledgement.
+const WHOLE_US: f32 = 500.0;
+/// The same of a piece of an operation that is not bulk.
+const PIECE_US: f32 = 2_000.0;
 /// The time over which the bandwidth is averaged, in microseconds of work.
 const AVERAGED_US: f32 = 100_000.0;
 /// The part of a new latency in the average, in which a time counts at most as so many times the expected one.
@@ -101,6 +106,12 @@ impl Speed {
         (self.time > 0.0).then(|| self.bytes / self.time)
     }
 
+    /// Bytes that the lane should move in so many microseconds, and no more than a quarter of those by which that is
+    /// known: what a network buffers at first seems faster than it is.
+    fn moves_in(&self, us: f32) -> u64 {
+        self.bandwidth().map_or(0.0, |bandwidth| (bandwidth * us).min(self.bytes / 4.0)) as u64
+    }
+
     /// The time, in microseconds, after which `len` bytes should be complete behind `under_way` bytes. A lane that is not
     /// known counts as having bandwidth `unknown`.
     fn expected(&self, now: u32, under_way: u64, len: u64, unknown: f32) -> f32 {
@@ -136,6 +147,24 @@ impl Lanes {
         let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
         let known = speeds.filter_map(Speed::bandwidth).fold(0.0, f32::max);
         if known > 0.0 { known } else { 1.0 }
+    }
+
+    /// Bytes in a microsecond on a lane, as far as known, else as on the fastest.
+    pub fn bandwidth(&self, pe: Pe, lane: usize) -> f32 {
+        let known = self.speeds.get(self.slots.find(pe) * self.rails + lane).and_then(Speed::bandwidth);
+        known.unwrap_or_else(|| self.fastest(pe))
+    }
+
+    /// The most bytes of an operation that is not cut, if no less than `least` are.
+    pub fn whole_max(&self, pe: Pe, least: u64) -> u64 {
+        let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
+        speeds.map(|speed| speed.moves_in(WHOLE_US)).fold(least, u64::max)
+    }
+
+    /// The most bytes of a piece on a lane.
+    pub fn piece_max(&self, pe: Pe, lane: usize) -> u64 {
+        let speed = self.speeds.get(self.slots.find(pe) * self.rails + lane);
+        PIECE.max(speed.map_or(0, |speed| speed.moves_in(PIECE_US)))
     }
 
     /// The time, in microseconds, after which an operation of `len` bytes should be complete on a lane. A lane that is
