@@ -586,7 +586,7 @@ mod tests {
         assert_eq!(opened(&mut lanes), Some(1));
         assert_eq!([lanes.open_message(2, Form::Message), lanes.open_message(1, Form::UnrecordedMessage)], [None; 2]);
         let changes: [fn(&mut Lanes); 4] = [
-            |lanes| drop(lanes.take_outbox(1, 1)),
+            |lanes| _ = lanes.take_outbox(1, 1),
             Lanes::next_poll,
             |lanes| lanes.goes_down(1, 0),
             |lanes| lanes.defer(1, 1, PUT, Priority::Urgent),
