@@ -58,7 +58,10 @@ pub struct Joining {
 impl Job {
     /// Joins. Collective.
     pub fn join(joining: Joining) -> symrail::Result<Arc<Job>> {
-        let mut settings = Settings::from_env()?;
+        Job::join_with(Settings::from_env()?, joining)
+    }
+
+    fn join_with(mut settings: Settings, joining: Joining) -> symrail::Result<Arc<Job>> {
         let mut bootstrap = match joining.uid {
             Some((id, pe, n_pes)) => {
                 let id = uid::UniqueId::from_bytes(&id)?;
@@ -94,19 +97,23 @@ impl Job {
         Ok(job)
     }
 
-    /// Joins a job of some processes beside their jobs, or of processes without one: with the kind of heap and the GPU
-    /// of `beside`, and a heap of its size, if that is more than `bytes`. Collective over these processes.
+    /// Joins a job of some processes beside their jobs, or of processes without one, on the GPU of `beside`. Collective
+    /// over these processes.
     pub fn join_group(joining: Joining, beside: Option<&Job>) -> symrail::Result<Arc<Job>> {
+        let mut settings = Settings::from_env()?;
+        // Several jobs of a process would write the same file.
+        settings.trace = None;
+        Job::join_with(settings, Joining { device: beside.and_then(|job| job.gpu()).map(HeldGpu::ordinal), ..joining })
+    }
+
+    /// The bytes and the kind of the heap that this process wants for a job of a group: those of `beside`, or of the
+    /// environment, and at least so many bytes. Local.
+    pub fn heap_of_group(bytes: usize, beside: Option<&Job>) -> symrail::Result<(usize, HeapKind)> {
         let settings = match beside {
-            Some(job) => job.runtime.settings().clone(),
-            None => Settings::from_env()?,
+            Some(job) => job.runtime.settings(),
+            None => &Settings::from_env()?,
         };
-        Job::join(Joining {
-            heap_bytes: joining.heap_bytes.max(Some(settings.heap_size)),
-            heap: Some(settings.heap_kind),
-            device: beside.and_then(|job| job.gpu()).map(HeldGpu::ordinal),
-            ..joining
-        })
+        Ok((bytes.max(settings.heap_size), settings.heap_kind))
     }
 
     /// The runtime, whether the PE has left or not.

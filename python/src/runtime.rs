@@ -141,26 +141,37 @@ impl Runtime {
         }
     }
 
-    /// Joins a job of a group's processes, by a unique id, this process's rank and their number. The heap is of the kind and on the GPU of this process's job
-    /// `beside`, if there is one, and at least as large. Collective over the group.
+    /// Joins a job of a group's processes, by a unique id, this process's rank and their number, with a heap of these
+    /// bytes and this kind, on the GPU of this process's job `beside`, if there is one. Collective over the group.
+    /// `timeout` is in seconds.
     #[staticmethod]
+    #[pyo3(signature = (place, heap, local_rank, nvrtc, beside, *, timeout=None))]
     fn join_group(
         py: Python<'_>,
         place: (Vec<u8>, Pe, u32),
-        heap_bytes: usize,
+        heap: (usize, Bound<'_, PyAny>),
         local_rank: Option<i32>,
         nvrtc: Vec<PathBuf>,
         beside: Option<&Bound<'_, Runtime>>,
+        timeout: Option<f64>,
     ) -> PyResult<Runtime> {
-        let (uid, heap_bytes) = (Some(place), Some(heap_bytes));
-        let joining = Joining { uid, heap_bytes, heap: None, device: None, local_rank, nvrtc };
+        let (heap_bytes, heap) = (Some(heap.0), Some(words::heap_kind(&heap.1)?));
+        let joining = Joining { uid: Some(place), heap_bytes, heap, device: None, local_rank, nvrtc };
         let beside = beside.map(|runtime| Arc::clone(&runtime.get().job));
-        let (job, world) = waiting(py, None, || {
+        let (job, world) = waiting(py, timeout, || {
             let job = Job::join_group(joining, beside.as_deref())?;
             let world = HeldTeam::world(Arc::clone(&job))?;
             Ok::<_, symrail::Error>((job, world))
         })?;
         Ok(Runtime { job, world: Arc::new(world) })
+    }
+
+    /// The bytes and the kind of the heap that this process wants for a group's job: those of its job `beside`, or of the
+    /// environment, and at least so many bytes. Local.
+    #[staticmethod]
+    fn heap_of_group(bytes: usize, beside: Option<&Bound<'_, Runtime>>) -> PyResult<(usize, &'static str)> {
+        let (bytes, kind) = Job::heap_of_group(bytes, beside.map(|runtime| &*runtime.get().job)).map_err(failed)?;
+        Ok((bytes, kind.into()))
     }
 
     /// This PE's resources, and its paths to the others, as JSON. `symrail.info` shows it. Local.

@@ -169,10 +169,12 @@ impl Team {
     }
 
     /// The numbers of all PEs of the team, in their order; all pass as many. Collective over the team.
+    /// `timeout` is as for `barrier`.
+    #[pyo3(signature = (numbers, *, timeout=None))]
     #[allow(clippy::needless_pass_by_value)] // Python hands lists over by value
-    fn gather_numbers(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
+    fn gather_numbers(&self, py: Python<'_>, numbers: Vec<u64>, timeout: Option<f64>) -> PyResult<Vec<u64>> {
         let team = self.held()?;
-        waiting(py, None, || team.gather(&numbers))
+        waiting(py, timeout, || team.gather(&numbers))
     }
 
     /// Copies `src` of the team's PE `root` to `dst` on all of its PEs. Collective over the team.

@@ -56,7 +56,8 @@ def _number(name: str, least: int, most: int = 2**32 - 1) -> int:
     return value
 
 
-def _seconds() -> float:
+def timeout_s() -> float:
+    """SYMRAIL_TIMEOUT_S."""
     text = os.environ.get("SYMRAIL_TIMEOUT_S", "")
     return float(text) if text.isdigit() else 60.0
 
@@ -74,9 +75,9 @@ def _by_torchrun() -> Place:
         uid = _of_agent(me, host, port)
     elif me == 0:
         uid = _symrail.create_uid(_store.resolve(host, port)[1][0])
-        _store.serve(uid, size, host, port, _seconds())
+        _store.serve(uid, size, host, port, timeout_s())
     else:
-        uid = _store.ask(me, size, host, port, _seconds())
+        uid = _store.ask(me, size, host, port, timeout_s())
     return uid, me, size
 
 
@@ -88,7 +89,7 @@ def _of_agent(me: int, host: str, port: int) -> bytes:
         raise BootstrapError(
             f"torchrun has a store of its own at {host}:{port}, and torch cannot be imported; give init a unique id"
         ) from None
-    seconds = _seconds()
+    seconds = timeout_s()
     restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     try:
         store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=seconds))
@@ -125,14 +126,15 @@ def of_mpi(comm: Any) -> Exchange:
     return comm.Get_rank(), comm.Get_size(), comm.allgather
 
 
-def of_team(team: _symrail.Team) -> Exchange:
-    """How the PEs of a team exchange objects."""
+def of_team(team: _symrail.Team, timeout: float | None) -> Exchange:
+    """How the PEs of a team exchange objects, each time within so many seconds."""
 
     def all_objects(mine: Any) -> list[Any]:
         data = pickle.dumps(mine)
-        lengths = team.gather_numbers([len(data)])
+        lengths = team.gather_numbers([len(data)], timeout=timeout)
         words = -(-max(lengths) // 8)
-        found = team.gather_numbers(list(struct.unpack(f"={words}Q", data.ljust(8 * words, b"\0"))))
+        padded = struct.unpack(f"={words}Q", data.ljust(8 * words, b"\0"))
+        found = team.gather_numbers(list(padded), timeout=timeout)
         everything = struct.pack(f"={len(found)}Q", *found)
         return [pickle.loads(everything[8 * words * pe :][:length]) for pe, length in enumerate(lengths)]
 

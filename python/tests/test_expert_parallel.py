@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -46,12 +48,43 @@ def test_ranks_leave_and_take_part_again(plan: str) -> None:
 
 
 @pytest.mark.parametrize("options", [(), HOSTS])
-@pytest.mark.parametrize("what", ["calls", "members", "late", "left"])
+@pytest.mark.parametrize("what", ["calls", "members", "late", "absent", "left"])
 def test_groups_that_are_smaller_than_the_job(what: str, options: tuple[str, ...]) -> None:
     command = [launcher(), "run", "-n", "4", *options, "--", sys.executable, str(PROGRAMS / "groups.py"), what]
     (ended,) = finish([start(command)])
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     assert all(f"PE {pe} is well" in ended.stdout for pe in range(4)), ended
+
+
+@pytest.mark.parametrize("what", ["fails", "differ", "heaps", "captures"])
+def test_ranks_of_a_group_that_are_not_alike(what: str) -> None:
+    out = run("groups.py", what, pes=4)
+    assert all(f"PE {pe} is well" in out for pe in range(4)), out
+
+
+def test_a_trace_has_the_job_of_the_process(tmp_path: Path) -> None:
+    out = run("groups.py", "late", pes=4, SYMRAIL_TRACE=str(tmp_path / "trace.json"))
+    assert all(f"PE {pe} is well" in out for pe in range(4)), out
+    events = json.loads((tmp_path / "trace.json").read_text())
+    named = sorted(event["pid"] for event in events if event["name"] == "process_name")
+    # The PE that ends the file names itself twice.
+    assert named == [0, 0, 1, 2, 3], events
+
+
+def test_a_forked_process_is_another_one_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.ep import _groups
+
+    monkeypatch.setitem(_groups._jobs, "of the parent", None)
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writes, _groups._PROCESS + bytes([len(_groups._jobs)]))
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writes)
+    with open(reads, "rb") as told:
+        name = told.read()
+    assert name[:8] != _groups._PROCESS and name[8:] == bytes([0])
 
 
 def test_process_groups_of_torch_without_a_job(tmp_path: Path) -> None:

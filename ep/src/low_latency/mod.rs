@@ -111,8 +111,8 @@ impl LowLatency {
     }
 
     /// Whether later combines encode the rows that they send to other ranks in 10 bits for each element (LogFMT-10), where
-    /// that is shorter. Magnitudes below 1 are then exact to 2.2 %, or better where those of 128 neighbours differ by less
-    /// than a factor of 2^32. Ranks need not agree.
+    /// that is shorter. Magnitudes below 1 are then exact, of those within 2^32 of the largest of 128 neighbours, to 2.2 %
+    /// and bfloat16's rounding. Ranks need not agree.
     pub fn encode_combines(&mut self, encode: bool) {
         self.encodes = encode;
     }

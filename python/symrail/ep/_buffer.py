@@ -70,8 +70,9 @@ class Buffer:
 
         Ranks are those of `group` (a process group of torch, or a Team) or `comm` (an mpi4py communicator), by default
         all PEs; so are ranks in errors. Only members of the group take part. If they are not all PEs in the order of
-        PEs, the Buffer joins a job of theirs, with a heap of the same kind as the process's, which `destroy` leaves. A
-        process without a job joins one for a group of all processes. High throughput gets `num_nvl_bytes`, and without
+        PEs, the Buffer joins a job of theirs, with a heap of the same kind as the process's, which `destroy` leaves; on
+        a GPU with `enable_shrink`, the next Buffer of exactly these members does, so never if one has died. A process
+        without a job joins one for a group of all processes. High throughput gets `num_nvl_bytes`, and without
         `low_latency_mode` also `num_rdma_bytes`; with it, low latency gets the latter.
 
         On tensors of a GPU `dispatch` accepts at most `num_max_tokens_per_rank` from each rank; the first one allocates
@@ -82,11 +83,13 @@ class Buffer:
         `explicitly_destroy` that is a RuntimeWarning.
 
         `timeout` is the number of seconds to wait for ranks, also while memory is made or freed, by default
-        SYMRAIL_TIMEOUT_S. With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the
+        SYMRAIL_TIMEOUT_S; exchanges of torch and MPI have limits of their own, and those of a Team name its job's PEs.
+        With `enable_shrink`, ranks that do not make a low-latency call in time are masked, and the
         others continue; without it that is a TimeoutError, whose `pes` are those ranks. On a GPU `num_rdma_bytes` are
         allocated now then, and `destroy` waits for no rank.
 
-        Raises DifferError if ranks ask for different sizes, HeapExhaustedError, ArgumentError.
+        Raises DifferError if ranks ask for different sizes, or those of a group have heaps of different kinds,
+        StateError if one of a group captures a CUDA graph, HeapExhaustedError, ArgumentError.
         """
         for name, value in (("num_nvl_bytes", num_nvl_bytes), ("num_rdma_bytes", num_rdma_bytes)):
             if not 0 <= value < 2**46:
@@ -135,12 +138,13 @@ class Buffer:
         self._low = self._low_on_gpu = self._high = self._high_on_gpu = self._layout_on_gpu = None
         self._for_high = 0
         if self._group_job is not None:
+            job, on_gpu = self._group_job, self.runtime.device is not None
+            self._group_job = self.runtime = None
             # Ranks that have left are not waited for.
-            if self.enable_shrink and self.runtime.device is not None:
-                self._group_job.drop()
+            if self.enable_shrink and on_gpu:
+                job.drop()
             else:
-                self._group_job.leave(self._timeout)
-            self._group_job, self.runtime = None, None
+                job.leave(self._timeout)
 
     def statistics(self) -> dict[str, dict[str, Any] | None]:
         """Statistics of the last calls: under "high_throughput" the last of `dispatch` and `combine`, under
@@ -155,6 +159,11 @@ class Buffer:
         low = held.statistics() if held is not None else [None, None]
         names = ("high_throughput", "low_latency_dispatch", "low_latency_combine")
         return {name: last if last and last["call"] else None for name, last in zip(names, (high, *low))}
+
+    def _joined(self) -> Any:
+        if self.runtime is None:
+            raise StateError("this Buffer was destroyed")
+        return self.runtime
 
     def _of_high(self) -> _symrail.EpHighThroughput:
         self._must_have_bytes()
@@ -245,10 +254,8 @@ class Buffer:
         and if the ranks do not divide the number of experts.
         """
         if is_on_gpu(topk_idx):
-            if self.runtime is None:
-                raise StateError("this Buffer was destroyed")
             if self._layout_on_gpu is None:
-                self._layout_on_gpu = DeviceLayout(self.runtime)
+                self._layout_on_gpu = DeviceLayout(self._joined())
             with self._stream.of_call(previous_event, async_finish, allocate_on_comm_stream, (topk_idx,)) as call:
                 per_rank, per_expert, in_rank = self._layout_on_gpu.count(topk_idx, num_experts)
                 call.made(per_rank, per_expert, in_rank)

@@ -167,7 +167,7 @@ class ElasticBuffer:
         """Bytes of each rank's heap, a multiple of 2 MiB, for tokens of bfloat16."""
         import symrail
 
-        ranks = symrail.n_pes() if group is None else exchange(group, None)[1]
+        ranks = symrail.n_pes() if group is None else exchange(group, None, None)[1]
         on_host = Config().get_nvl_buffer_size_hint(2 * hidden, ranks)
         beside = 4 * (-(-hidden // 128) + 2 * max(num_topk, 8) + 1 + ranks)
         on_gpu = num_max_tokens_per_rank * ranks * (2 * hidden + beside + 64)
@@ -200,11 +200,12 @@ class ElasticBuffer:
 
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
         """Waits on the host until all ranks have ended their earlier work. Collective."""
-        if self.buffer.runtime.device is not None:
+        runtime = self.buffer._joined()
+        if runtime.device is not None:
             import torch
 
             torch.cuda.synchronize()
-        self.buffer.runtime.barrier_all()
+        runtime.barrier_all()
 
     def dispatch(
         self,
@@ -314,7 +315,7 @@ class ElasticBuffer:
 
     def _on_stream(self, previous: EventOverlap | None, is_async: bool, allocates: bool, given: tuple[Any, ...]) -> Any:
         """The stream of a call; without a GPU calls are complete when they return."""
-        on_gpu = self.buffer.runtime.device is not None
+        on_gpu = self.buffer._joined().device is not None
         return self.buffer._stream.of_call(previous, is_async and on_gpu, False, given)
 
     def _first(

@@ -7,6 +7,7 @@ limits of its own. Only the group's members take part in making it, in whatever 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import weakref
@@ -16,33 +17,37 @@ import symrail
 
 from .. import _symrail
 from .._gpu import folders_of_nvrtc, is_capturing, local_rank
-from .._join import Exchange, by_exchange, of_mpi, of_team, of_torch
-from ..errors import ArgumentError
+from .._join import Exchange, by_exchange, of_mpi, of_team, of_torch, timeout_s
+from ..errors import ArgumentError, DifferError, StateError
 
 # Names this process in groups, whatever its host and number.
 _PROCESS = os.urandom(8)
+# What names a job of a group on all members: these, and the hash of the job's unique id.
+_Name = tuple[tuple[bytes, ...], bytes]
 
 
 class GroupJob:
     """A job of a group. When all its ranks have dropped it, they leave it at the next call that makes one for the group."""
 
-    def __init__(self, runtime: _symrail.Runtime, key: tuple[bytes, ...], number: int) -> None:
+    def __init__(self, runtime: _symrail.Runtime, name: _Name) -> None:
         self.runtime: _symrail.Runtime | None = runtime
-        self.key, self.number, self.is_dropped = key, number, False
+        self.name, self.is_dropped = name, False
 
     def leave(self, timeout: float | None) -> None:
         """Leaves the job, and frees its memory when nothing refers to it any more; while a graph is captured, later.
-        Collective over the group.
+        `timeout` is in seconds, by default SYMRAIL_TIMEOUT_S; this rank has left in any case. Collective over the group.
         """
         if is_capturing():
             return self.drop()
         runtime, self.runtime = self.runtime, None
-        _jobs.pop((self.key, self.number), None)
+        _jobs.pop(self.name, None)
         if runtime is None:
             return
-        if runtime.device is not None and "torch" in sys.modules:
-            sys.modules["torch"].cuda.synchronize(runtime.device)
-        runtime.finalize(timeout=timeout)
+        try:
+            if runtime.device is not None and "torch" in sys.modules:
+                sys.modules["torch"].cuda.synchronize(runtime.device)
+        finally:
+            runtime.finalize(timeout=timeout_s() if timeout is None else timeout)
 
     def drop(self) -> None:
         """Leaves the job later, with the other ranks. Local."""
@@ -53,17 +58,26 @@ class GroupJob:
         weakref.finalize(owner, self.drop).atexit = False
 
 
-# The jobs of groups that this process is in, by the members and the number of such jobs before.
-_jobs: dict[tuple[tuple[bytes, ...], int], GroupJob] = {}
-_made: dict[tuple[bytes, ...], int] = {}
+# The jobs of groups that this process is in.
+_jobs: dict[_Name, GroupJob] = {}
 
 
-def exchange(group: Any, comm: Any) -> Exchange:
-    """How the members of a group exchange objects."""
+def _become_another_process() -> None:
+    """A forked child is in none of its parent's jobs."""
+    global _PROCESS
+    _PROCESS = os.urandom(8)
+    _jobs.clear()
+
+
+os.register_at_fork(after_in_child=_become_another_process)
+
+
+def exchange(group: Any, comm: Any, timeout: float | None) -> Exchange:
+    """How the members of a group exchange objects; those of a Team within so many seconds."""
     if comm is not None:
         return of_mpi(comm)
     if isinstance(group, _symrail.Team):
-        return of_team(group)
+        return of_team(group, timeout)
     torch = sys.modules.get("torch.distributed")
     if group is True or torch is not None and isinstance(group, torch.ProcessGroup):
         return of_torch(group)
@@ -77,6 +91,9 @@ def _has_all_processes(group: Any, comm: Any, size: int) -> bool:
     if comm is not None:
         mpi = sys.modules.get("mpi4py.MPI")
         return mpi is None or bool(size == mpi.COMM_WORLD.Get_size())
+    if isinstance(group, _symrail.Team):
+        # Of a group's job.
+        return False
     return bool(size == sys.modules["torch.distributed"].get_world_size())
 
 
@@ -93,32 +110,53 @@ def join(
     group: Any, comm: Any, heap_bytes: int, timeout: float | None
 ) -> tuple[_symrail.Runtime, GroupJob | None]:
     """The job of a group's processes. It is that of the process if their ranks are its PEs; a process without a job joins
-    one for a group of all processes. Otherwise it is a new one, whose heap has at least so many bytes. Collective over
-    the group.
+    one for a group of all processes. Otherwise it is a new one, whose heap has at least so many bytes. Each wait for
+    ranks, but for exchanges of torch and MPI, lasts at most so many seconds, by default SYMRAIL_TIMEOUT_S. Collective
+    over the group.
+
+    Raises on all ranks, before they leave or join a job, StateError if one captures a CUDA graph, and DifferError if
+    their heaps are of different kinds.
     """
     if group is None and comm is None:
         if not symrail.is_initialized():
             symrail.init(heap_bytes=heap_bytes)
         return symrail.current(), None
-    me, size, all_objects = exchange(group, comm)
+    limit = timeout_s() if timeout is None else timeout
+    me, size, all_objects = exchange(group, comm, limit)
     mine = _current()
-    dropped = {name for name, job in _jobs.items() if job.is_dropped}
-    members = all_objects((_PROCESS, mine, dropped))
-    jobs = [job for _, job, _ in members]
-    if jobs == [(jobs[0][0], rank, size) if jobs[0] else None for rank in range(size)]:
+    beside = symrail.current() if mine is not None else None
+    # Objects may be dropped meanwhile, by this thread's collection of garbage, too.
+    dropped = {name for name, job in list(_jobs.items()) if job.is_dropped}
+    heap = _symrail.Runtime.heap_of_group(heap_bytes, beside)
+    members = all_objects((_PROCESS, mine, dropped, heap, is_capturing()))
+    processes, jobs, drops, heaps, captures = zip(*members)
+    if True in captures:
+        why = "captures a CUDA graph, in which no Buffer can be made: make it before the capture"
+        raise StateError(f"rank {captures.index(True)} {why}", {"pe": captures.index(True)})
+    if list(jobs) == [(jobs[0][0], rank, size) if jobs[0] else None for rank in range(size)]:
         if mine is not None:
             return symrail.current(), None
         if _has_all_processes(group, comm, size):
             symrail.init(process_group=group if comm is None else None, comm=comm, heap_bytes=heap_bytes)
             return symrail.current(), None
-    key = tuple(process for process, _, _ in members)
-    for name in sorted(set.intersection(*(names for _, _, names in members))):
-        if name[0] == key and name in _jobs:
-            _jobs[name].leave(timeout)
+    kinds = [kind for _, kind in heaps]
+    for rank, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            remedy = "give all the same heap= of init, or SYMRAIL_HEAP_KIND where there is no job"
+            why = f"rank 0 has a {kinds[0]} heap, and rank {rank} a {kind} one: {remedy}"
+            raise DifferError(why, {"pe": rank})
+    for name in sorted(set.intersection(*drops)):
+        if name[0] == processes and (dropped_job := _jobs.get(name)) is not None:
+            try:
+                dropped_job.leave(limit)
+            except Exception as error:
+                # The other ranks wait for this one in what follows. It has left in any case.
+                told = f"rank {me}, while it left the job of a dropped Buffer: {error}"
+                logging.getLogger("symrail.ep").warning(told)
     place = by_exchange(me, size, all_objects)
-    beside = symrail.current() if mine is not None else None
     nvrtc = folders_of_nvrtc("device" if beside is not None and beside.device is not None else None)
-    runtime = _symrail.Runtime.join_group(place, heap_bytes, local_rank(), nvrtc, beside)
-    number = _made[key] = _made.get(key, 0) + 1
-    _jobs[key, number] = job = GroupJob(runtime, key, number)
+    wanted = max(bytes for bytes, _ in heaps), kinds[0]
+    runtime = _symrail.Runtime.join_group(place, wanted, local_rank(), nvrtc, beside, timeout=limit)
+    name = processes, hashlib.sha256(place[0]).digest()
+    _jobs[name] = job = GroupJob(runtime, name)
     return runtime, job

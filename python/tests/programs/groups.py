@@ -1,12 +1,17 @@
 """symrail.ep.Buffer over groups of a job of 4 PEs, several at once, compared with NumPy.
 
 Argument: calls (two groups of a rank at once), members (only one group's members make a Buffer), late (a rank is late),
-left (Buffers that nobody destroys), or torch, a file, and this process's rank (process groups, without a job).
+absent (a rank makes no Buffer), fails (one rank cannot leave an old job), differ (one rank does not know of a job), heaps
+(ranks with and without a job), captures (a rank captures a graph), left (Buffers that nobody destroys), or torch, a
+file, and this process's rank (process groups, without a job).
 """
 
 import gc
+import logging.handlers
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +21,7 @@ import symrail
 import symrail.ep as deep_ep
 from symrail._arrays import allocate
 from symrail._join import of_team
+from symrail.ep import _groups
 
 HIDDEN, EACH, K, TOKENS = 64, 3, 4, 9
 # Of `left`, which outlive the job.
@@ -27,7 +33,7 @@ class Comm:
     """What a Buffer uses of an mpi4py communicator."""
 
     def __init__(self, team: Any) -> None:
-        self.rank, self.size, self.allgather = of_team(team)
+        self.rank, self.size, self.allgather = of_team(team, None)
 
     def Get_rank(self) -> int:
         return self.rank
@@ -138,6 +144,12 @@ def calls(me: int) -> None:
     for buffer in (one, other):
         buffer.destroy()
         refused(symrail.errors.StateError, buffer.low_latency_dispatch, *inputs(me, 2, 0)[:2], TOKENS, 2 * EACH)
+    # Not even a Team of a group's job tells whether it has all processes.
+    assert not _groups._has_all_processes(beside, None, 2)
+    elastic = deep_ep.ElasticBuffer(beside, 1 << 20)
+    elastic.destroy()
+    refused(symrail.errors.StateError, elastic.barrier)
+    refused(symrail.errors.StateError, elastic.dispatch, *inputs(me, 2, 0)[:2], num_experts=2 * EACH)
     of_all.destroy()
     assert heaps() == before, (heaps(), before)
 
@@ -181,6 +193,101 @@ def late(me: int) -> None:
         assert error.pes == (1,), error.pes
     symrail.barrier_all()
     low(buffer, far, 3)
+    buffer.destroy()
+
+
+def absent(me: int) -> None:
+    """The second PE of each pair makes no Buffer."""
+    _, beside, _, across = teams(me)
+    if me % 2 == 0:
+        error = refused(symrail.errors.TimeoutError, deep_ep.Buffer, beside, 1 << 20, timeout=2)
+        assert error.pes == (me + 1,), error.pes
+    symrail.barrier_all()
+    # Without a time of its own, that of the job.
+    os.environ["SYMRAIL_TIMEOUT_S"] = "2"
+    if me < 2:
+        error = refused(symrail.errors.TimeoutError, deep_ep.Buffer, across, 1 << 20)
+        assert error.pes == (me + 2,), error.pes
+    symrail.barrier_all()
+
+
+def fails(me: int) -> None:
+    """The GPU of the first PE of each pair reports an error when the PE leaves the job of a Buffer that was dropped."""
+    near, beside, _, _ = teams(me)
+    before, told = heaps(), logging.handlers.MemoryHandler(100)
+    logging.getLogger("symrail.ep").addHandler(told)
+    held = made(beside)
+    job = held._group_job
+    del held
+    gc.collect()
+    if me % 2 == 0:
+        synchronize = SimpleNamespace(synchronize=lambda _: 1 // 0, is_initialized=lambda: False)
+        job.runtime = SimpleNamespace(device=0, finalize=job.runtime.finalize)
+        sys.modules["torch"] = SimpleNamespace(cuda=synchronize)
+    other = made(beside)
+    sys.modules.pop("torch", None)
+    del job
+    low(other, near, 1)
+    other.destroy()
+    gc.collect()
+    assert heaps() == before, (heaps(), before)
+    assert ["by zero" in record.getMessage() for record in told.buffer] == [True] * (1 - me % 2)
+
+
+def differ(me: int) -> None:
+    """The first PE of each pair is interrupted when it has joined a job, which it does not know of then."""
+    near, beside, _, _ = teams(me)
+    of_group = symrail._symrail.Runtime.heap_of_group
+
+    def interrupted(*given: Any, **options: Any) -> None:
+        raise InterruptedError(symrail._symrail.Runtime.join_group(*given, **options))
+
+    if me % 2 == 0:
+        _groups._symrail = SimpleNamespace(Runtime=SimpleNamespace(join_group=interrupted, heap_of_group=of_group))
+        refused(InterruptedError, deep_ep.Buffer, None, comm=Comm(beside))
+        _groups._symrail = symrail._symrail
+    else:
+        deep_ep.Buffer(None, comm=Comm(beside))
+    gc.collect()
+    held = heaps()
+    for call in range(3):
+        buffer = made(beside)
+        low(buffer, near, call)
+        del buffer
+        gc.collect()
+    made(beside).destroy()
+    assert heaps() == held, (heaps(), held)
+
+
+def ranks_with_and_without_a_job(me: int) -> None:
+    """The second PE of each pair is like a process without a job, and with a smaller heap, or one of another kind."""
+    near, beside, _, _ = teams(me)
+    if me % 2:
+        _groups.symrail = SimpleNamespace(is_initialized=lambda: False)
+        os.environ["SYMRAIL_HEAP_SIZE"] = "32M"
+    buffer = made(beside)
+    low(buffer, near, 1)
+    buffer.destroy()
+    if me % 2:
+        os.environ["SYMRAIL_HEAP_KIND"] = "pinned"
+    error = refused(symrail.errors.DifferError, made, beside, text="rank 0 has a host heap, and rank 1 a pinned one")
+    assert error.pe == 1
+
+
+def captures(me: int) -> None:
+    """The second PE of each pair captures a graph."""
+    near, beside, _, _ = teams(me)
+    dropped = made(beside)
+    del dropped
+    gc.collect()
+    held = heaps()
+    if me % 2:
+        _groups.is_capturing = lambda: True
+    error = refused(symrail.errors.StateError, made, beside, text="rank 1 captures a CUDA graph")
+    assert error.pe == 1 and heaps() == held
+    _groups.is_capturing = lambda: False
+    buffer = made(beside)
+    low(buffer, near, 1)
     buffer.destroy()
 
 
@@ -234,7 +341,8 @@ if sys.argv[1] == "torch":
 
 with symrail.init(heap_bytes=64 << 20):
     pe = symrail.my_pe()
-    {"calls": calls, "members": members, "late": late, "left": left}[sys.argv[1]](pe)
+    what = sys.argv[1]
+    (ranks_with_and_without_a_job if what == "heaps" else globals()[what])(pe)
     symrail.barrier_all()
     print(f"PE {pe} is well", flush=True)
 if sys.argv[1] == "left":
