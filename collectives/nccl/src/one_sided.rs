@@ -1,14 +1,14 @@
 //! Puts, signals and waits for signals on streams. What has arrived is counted in symmetric words, one for each sender,
 //! context and signal, to which only that sender adds; what waits have claimed is counted beside them, on the device: a
-//! graph has no count in it, and each replay waits for further signals.
+//! graph has no count in it, and each replay waits for further signals. On whatever streams, puts and signals run in the
+//! order of their calls, and so do waits; a wait keeps only what follows it on its stream.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use symrail::SymSlice;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Event, Kernel, PinnedBuffer, Program, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, LastUse, PinnedBuffer, Program, Shape, Stream, in_turn};
 
 use crate::guard::Failure;
 use crate::window::Window;
@@ -75,8 +75,9 @@ pub struct OneSided {
     /// Its first word ends waits unless it is 0.
     ended: Arc<PinnedBuffer>,
     kernels: Option<Kernels>,
-    /// Behind the last call of each stream.
-    last: BTreeMap<usize, Event>,
+    /// Behind the last put or signal, and behind the last wait.
+    last_send: LastUse,
+    last_wait: LastUse,
     device: GpuDevice,
 }
 
@@ -94,7 +95,8 @@ impl OneSided {
             claimed,
             ended: Arc::new(PinnedBuffer::new(device.gpu(), 8)?),
             kernels: None,
-            last: BTreeMap::new(),
+            last_send: LastUse::new(device.gpu())?,
+            last_wait: LastUse::new(device.gpu())?,
             device: device.clone(),
         })
     }
@@ -136,46 +138,51 @@ impl OneSided {
         let Some(kernels) = &self.kernels else { return Ok(()) };
         let words = self.device.address(self.arrived.as_ptr().cast());
         let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer)];
-        match call {
-            &Call::Put { to, from, bytes, signal, .. } if (1..=SMALL).contains(&bytes) => {
-                let [word, pe] = there(signal);
-                // SAFETY: the kernel's arguments; the caller's promise, and the window's for the other end.
-                unsafe { stream.launch(&kernels.put, COPYING, &[to.get(), from.get(), bytes, word, pe]) }?;
-            }
-            &Call::Put { to, from, bytes, signal, .. } => {
-                if bytes > 0 {
-                    // SAFETY: as above.
-                    unsafe { stream.copy(to, from, bytes) }?;
+        let last = if matches!(call, Call::Wait(_)) { &self.last_wait } else { &self.last_send };
+        in_turn(last, stream, |_| {
+            match call {
+                &Call::Put { to, from, bytes, signal, .. } if (1..=SMALL).contains(&bytes) => {
+                    let [word, pe] = there(signal);
+                    // SAFETY: the kernel's arguments; the caller's promise, and the window's for the other end.
+                    unsafe { stream.launch(&kernels.put, COPYING, &[to.get(), from.get(), bytes, word, pe]) }?;
+                }
+                &Call::Put { to, from, bytes, signal, .. } => {
+                    if bytes > 0 {
+                        // SAFETY: as above.
+                        unsafe { stream.copy(to, from, bytes) }?;
+                    }
+                    // SAFETY: the kernel's arguments.
+                    unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?;
                 }
                 // SAFETY: the kernel's arguments.
-                unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?;
-            }
-            // SAFETY: the kernel's arguments.
-            &Call::Signal(signal) => unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?,
-            Call::Wait(waits) => {
-                for waits in waits.chunks(WAITS) {
-                    let head = [words, self.claimed.at().get(), self.ended.device().get()];
-                    // SAFETY: the kernel's structure, whose memory is this communicator's.
-                    unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?;
+                &Call::Signal(signal) => unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?,
+                Call::Wait(waits) => {
+                    for waits in waits.chunks(WAITS) {
+                        let head = [words, self.claimed.at().get(), self.ended.device().get()];
+                        // SAFETY: the kernel's structure, whose memory is this communicator's.
+                        unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?;
+                    }
                 }
             }
-        }
-        if !stream.is_capturing()? {
-            let last = match self.last.entry(stream.raw().addr()) {
-                std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
-                std::collections::btree_map::Entry::Vacant(free) => free.insert(Event::new(self.device.gpu())?),
-            };
-            last.record(stream)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    /// Waits until all calls that were not captured have ended.
+    /// Waits until all calls have ended, except for those of graphs that were not launched yet.
     ///
     /// # Errors
     /// The driver's.
     pub fn wait(&self) -> Result<(), Failure> {
-        Ok(self.last.values().try_for_each(Event::wait)?)
+        self.wait_for_sends()?;
+        Ok(self.last_wait.wait()?)
+    }
+
+    /// As [`OneSided::wait`], for puts and signals alone.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait_for_sends(&self) -> Result<(), Failure> {
+        Ok(self.last_send.wait()?)
     }
 }
 

@@ -4,9 +4,11 @@
  *     cc -O2 -o one_sided one_sided.c -ldl
  *     one_sided LIBRARY [RANKS]    a library with NCCL's interface; 2 ranks, or up to 8 */
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,7 +33,9 @@ typedef struct {
 static void *cuda, *nccl;
 static int rank, ranks;
 static Comm comm;
-static Stream stream, aside;
+static Stream stream, aside, third;
+/* How often processes have met, in memory of all. */
+static int* arrived;
 
 static void fail(const char* what, long long got, long long expected) {
     fprintf(stderr, "rank %d: %s: %lld, not %lld\n", rank, what, got, expected);
@@ -101,6 +105,26 @@ static void barrier(void) {
     drain();
 }
 
+/* Waits for all processes, without a GPU. */
+static void meet(void) {
+    static int times;
+    __sync_fetch_and_add(arrived, 1);
+    for (int all = ++times * ranks; __sync_fetch_and_add(arrived, 0) < all;) sched_yield();
+}
+
+static void expect_pending(const char* what) {
+    for (int i = 0; i < 1000; i++) {
+        int code = CU_CODE(cuStreamQuery, (Stream), stream);
+        if (code != NOT_READY) fail(what, code, NOT_READY);
+    }
+}
+
+/* Keeps what follows on the stream until the flag is set. */
+static void until_set(void* flag) {
+    while (!__sync_fetch_and_add((int*)flag, 0)) sched_yield();
+}
+static void keep_until(int* flag) { CU(cuLaunchHostFunc, (Stream, void (*)(void*), void*), stream, until_set, flag); }
+
 static unsigned char pattern(int from, int round, size_t i) {
     return (unsigned char)((i * 2654435761u >> 13) + 31u * (unsigned)from + 7u * (unsigned)round);
 }
@@ -158,12 +182,9 @@ static void deregister(Window window) { NCCL(ncclCommWindowDeregister, (Comm, Wi
 static void none_left(int signal, int context) {
     Stream kept = stream;
     wait_for(1, (rank + ranks - 1) % ranks, signal, context);
-    for (int i = 0; i < 1000; i++) {
-        int code = CU_CODE(cuStreamQuery, (Stream), stream);
-        if (code != NOT_READY) fail("a wait for a signal that was not sent", code, NOT_READY);
-    }
+    expect_pending("a wait for a signal that was not sent");
+    meet();
     stream = aside;
-    barrier();
     send_signal((rank + 1) % ranks, signal, context);
     drain();
     stream = kept;
@@ -176,10 +197,7 @@ static void waits_last(int* pipes) {
     char go = 0;
     if (rank == 0) {
         wait_for(2, 1, ALONE, 3);
-        for (int i = 0; i < 1000; i++) {
-            int code = CU_CODE(cuStreamQuery, (Stream), stream);
-            if (code != NOT_READY) fail("a wait without signals", code, NOT_READY);
-        }
+        expect_pending("a wait without all of its signals");
         if (write(pipes[1], &go, 1) != 1) fail("write", 0, 1);
     } else if (rank == 1) {
         send_signal(0, ALONE, 3);
@@ -272,7 +290,48 @@ static void orders(Device at, Window window, Device source, Device seen) {
     barrier();
 }
 
-/* The same exchange in a graph, with other bytes in each replay. */
+/* On several streams, a put's signal is behind the puts before it, and waits take signals in their order. */
+static void streams(Device at, Window window, Device source) {
+    int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks, sends = 0, waits = 0;
+    Stream kept = stream;
+    upload(source, rank, 50, LARGE + SMALL);
+    fill(at, GUARD, LARGE + SMALL);
+    barrier();
+    keep_until(&sends);
+    put(source, LARGE, next, window, 0, DATA, 3);
+    stream = aside;
+    put(source + LARGE, SMALL, next, window, LARGE, DATA, 3);
+    expect_pending("a put behind one of another stream");
+    meet();
+    __sync_fetch_and_add(&sends, 1);
+    wait_for(1, before, DATA, 3);
+    expect("the first of two streams' puts", at, before, 50, LARGE);
+    wait_for(1, before, DATA, 3);
+    expect("both streams' puts", at, before, 50, LARGE + SMALL);
+    stream = kept;
+    barrier();
+    keep_until(&waits);
+    wait_for(2, before, DATA, 3);
+    stream = aside;
+    wait_for(1, before, DATA, 3);
+    stream = third;
+    send_signal(next, DATA, 3);
+    drain();
+    meet();
+    stream = aside;
+    expect_pending("a wait behind one of another stream");
+    __sync_fetch_and_add(&waits, 1);
+    stream = third;
+    send_signal(next, DATA, 3);
+    send_signal(next, DATA, 3);
+    drain();
+    stream = aside;
+    drain();
+    stream = kept;
+    barrier();
+}
+
+/* The exchange of `orders` in a graph, with other bytes in each replay. */
 static void graphs(Device at, Window window, Device source, Device seen) {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     void *graph, *executable;
@@ -376,6 +435,7 @@ static int run(Id* ids, int* pipes) {
     CU(cuCtxSetCurrent, (void*), context);
     CU(cuStreamCreate, (Stream*, unsigned), &stream, 1);
     CU(cuStreamCreate, (Stream*, unsigned), &aside, 1);
+    CU(cuStreamCreate, (Stream*, unsigned), &third, 1);
     if (rank == 0)
         for (int i = 0; i < 2; i++) NCCL(ncclGetUniqueId, (Id*), &ids[i]);
     for (int i = 0; rank == 0 && i < ranks - 1; i++)
@@ -397,6 +457,7 @@ static int run(Id* ids, int* pipes) {
         sizes(at, window, all, source);
         counts(at, window, all, source);
         orders(at, window, source, seen);
+        streams(at, window, source);
         graphs(at, window, source, seen);
         group(at, window, source);
         peers(at, window, seen);
@@ -440,7 +501,8 @@ int main(int count, char** arguments) {
         printf("SKIPPED: no driver\n");
         return 0;
     }
-    if (pipe(pipes) || pipe(pipes + 2)) return 2;
+    arrived = mmap(NULL, sizeof *arrived, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (pipe(pipes) || pipe(pipes + 2) || arrived == MAP_FAILED) return 2;
     for (rank = 0; rank < ranks; rank++)
         if (fork() == 0) {
             alarm(100);
