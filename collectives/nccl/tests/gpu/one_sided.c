@@ -17,7 +17,7 @@
 #define LARGE ((size_t)3 << 20)
 #define SMALL ((size_t)4096)
 #define GUARD 0xEE
-enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, CONTEXTS = 4 };
+enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, REMOTE = 6, CONTEXTS = 4, IDS = 4 };
 /* Indices of signals: data, acknowledgements, barriers, a call without data, and one that no rank sends. */
 enum { DATA = 0, ACK = 1, BARRIER = 2, ALONE = 3, NEVER = 15 };
 
@@ -424,6 +424,25 @@ static void errors(Device source, Window window, size_t least) {
     barrier();
 }
 
+/* A group that begins in part ends the waits of the other ranks, which learn of it. */
+static void told(Comm other) {
+    int error = 0;
+    if (rank == 0) {
+        NCCL(ncclGroupStart, (void));
+        send_signal(1, ALONE, 0);
+        NCCL(ncclSignal, (int, int, int, unsigned, Comm, Stream), 1, ALONE, 0, 0, other, stream);
+        NCCL(ncclCommSuspend, (Comm, int), other, 1);
+        refused("a group", NCCL_CODE(ncclGroupEnd, (void)), USAGE, "suspended");
+        NCCL(ncclCommResume, (Comm), other);
+    } else {
+        wait_for(1, 0, NEVER, 0);
+        CU(cuStreamSynchronize, (Stream), stream);
+        NCCL(ncclCommGetAsyncError, (Comm, int*), comm, &error);
+        if (error != REMOTE) fail("the failure of rank 0", error, REMOTE);
+    }
+    meet();
+}
+
 static void join(Id id, Comm* to) { NCCL(ncclCommInitRank, (Comm*, int, Id, int), to, ranks, id, rank); }
 
 static int run(Id* ids, int* pipes) {
@@ -437,10 +456,10 @@ static int run(Id* ids, int* pipes) {
     CU(cuStreamCreate, (Stream*, unsigned), &aside, 1);
     CU(cuStreamCreate, (Stream*, unsigned), &third, 1);
     if (rank == 0)
-        for (int i = 0; i < 2; i++) NCCL(ncclGetUniqueId, (Id*), &ids[i]);
+        for (int i = 0; i < IDS; i++) NCCL(ncclGetUniqueId, (Id*), &ids[i]);
     for (int i = 0; rank == 0 && i < ranks - 1; i++)
-        if (write(pipes[3], ids, 2 * sizeof *ids) != 2 * sizeof *ids) fail("write", 0, 1);
-    if (rank != 0 && read(pipes[2], ids, 2 * sizeof *ids) != 2 * sizeof *ids) fail("read", 0, 1);
+        if (write(pipes[3], ids, IDS * sizeof *ids) != IDS * sizeof *ids) fail("write", 0, 1);
+    if (rank != 0 && read(pipes[2], ids, IDS * sizeof *ids) != IDS * sizeof *ids) fail("read", 0, 1);
     join(ids[0], &comm);
 
     /* Windows of different sizes, at different places of memory of different sizes. */
@@ -477,20 +496,36 @@ static int run(Id* ids, int* pipes) {
     join(ids[1], &comm);
     NCCL(ncclMemAlloc, (void**, size_t), &memory, SMALL);
     window = reg((Device)memory, SMALL, SYMMETRIC);
+    fill((Device)memory, GUARD, SMALL);
+    barrier();
+    /* What is behind such a wait is not done. */
     wait_for(1, (rank + 1) % ranks, NEVER, 0);
+    if (there) put(source, SMALL, (rank + 1) % ranks, window, 0, DATA, 0);
     NCCL(ncclCommRevoke, (Comm, int), comm, 0);
     CU(cuStreamSynchronize, (Stream), stream);
+    meet();
+    unsigned char* kept = malloc(SMALL);
+    CU(cuMemcpyDtoH_v2, (void*, Device, size_t), kept, (Device)memory, SMALL);
+    for (size_t i = 0; i < SMALL; i++)
+        if (kept[i] != GUARD) fail("a put behind a wait that was ended", kept[i], GUARD);
+    free(kept);
     refused("a revoked communicator", try_put(source, 8, rank, window, 0, 0, 0), USAGE, "revoked");
     NCCL(ncclCommAbort, (Comm), comm);
     refused("no communicator", try_put(source, 8, rank, window, 0, 0, 0), ARGUMENT, "is no communicator");
     NCCL(ncclMemFree, (void*), memory);
+    Comm other;
+    join(ids[2], &other);
+    join(ids[3], &comm);
+    told(other);
+    NCCL(ncclCommAbort, (Comm), other);
+    NCCL(ncclCommAbort, (Comm), comm);
     printf("rank %d: through\n", rank);
     return 0;
 }
 
 int main(int count, char** arguments) {
     int pipes[4], failed = 0;
-    Id ids[2];
+    Id ids[IDS];
     cuda = dlopen("libcuda.so.1", RTLD_NOW);
     ranks = count > 2 ? atoi(arguments[2]) : 2;
     if (count < 2 || ranks < 2 || ranks > MOST) {
