@@ -136,7 +136,7 @@ impl OneSided {
         self.kernels.is_some()
     }
 
-    /// Loads the kernels, unless they are there. A stream that is captured at that time may refuse.
+    /// Loads the kernels, unless they are there, which waits for streams and cannot be captured.
     ///
     /// # Errors
     /// The compiler's, or the driver's.
@@ -156,8 +156,12 @@ impl OneSided {
     /// The memory of a put is valid for the GPU until the stream has passed this point.
     ///
     /// # Errors
-    /// The driver's. [`GpuDevice::state`] has errors that kernels find, such as a signal that does not come in time.
+    /// The driver's; or a usage error, if the kernels are not loaded and the stream is capturing. [`GpuDevice::state`] has errors that kernels find, such as a signal that does not come in time.
     pub unsafe fn begin(&mut self, stream: &Stream, call: &Call) -> Result<(), Failure> {
+        if self.kernels.is_none() && stream.is_capturing()? {
+            let remedy = "register a window with NCCL_WIN_COLL_SYMMETRIC, or make a call before";
+            return Err(Failure::usage(format!("the first one-sided call loads kernels, and is captured: {remedy}")));
+        }
         self.prepare()?;
         let Some(kernels) = &self.kernels else { return Ok(()) };
         let words = self.device.address(self.arrived.as_ptr().cast());

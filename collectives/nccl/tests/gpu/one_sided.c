@@ -443,6 +443,16 @@ static void told(Comm other) {
     meet();
 }
 
+/* The first call loads kernels, so it is refused while the stream captures, which goes on. */
+static void first_in_graph(void) {
+    void* graph;
+    CU(cuStreamBeginCapture_v2, (Stream, int), stream, 1);
+    int code = NCCL_CODE(ncclSignal, (int, int, int, unsigned, Comm, Stream), rank, ALONE, 0, 0, comm, stream);
+    refused("a first call in a graph", code, USAGE, "is captured");
+    CU(cuStreamEndCapture, (Stream, void**), stream, &graph);
+    CU(cuGraphDestroy, (void*), graph);
+}
+
 static void join(Id id, Comm* to) { NCCL(ncclCommInitRank, (Comm*, int, Id, int), to, ranks, id, rank); }
 
 static int run(Id* ids, int* pipes) {
@@ -494,6 +504,7 @@ static int run(Id* ids, int* pipes) {
 
     /* Waits of a communicator that is revoked or aborted end; a window that is left ends with it. */
     join(ids[1], &comm);
+    first_in_graph();
     NCCL(ncclMemAlloc, (void**, size_t), &memory, SMALL);
     window = reg((Device)memory, SMALL, SYMMETRIC);
     fill((Device)memory, GUARD, SMALL);
