@@ -184,6 +184,11 @@ impl Communicator {
         }
     }
 
+    /// Waits until all puts have ended, except for those of graphs.
+    pub fn wait_for_puts(&self) -> Result<(), Failure> {
+        self.parts.with(|parts| parts.one_sided.wait_for_sends()).unwrap_or(Ok(()))
+    }
+
     /// Whether all ranks access one another's memory without proxies.
     pub fn is_direct(&self) -> bool {
         self.direct
