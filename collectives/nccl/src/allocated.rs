@@ -11,7 +11,7 @@ use crate::guard::Failure;
 
 enum Memory {
     Shared(Arc<DeviceHeap>),
-    /// Of a GPU without virtual memory management: no other process maps it.
+    /// Where the driver refuses memory that others can map, for example without virtual memory management.
     Private {
         _owned: DeviceBuffer,
     },
@@ -26,26 +26,35 @@ static ALLOCATED: Mutex<BTreeMap<u64, Memory>> = Mutex::new(BTreeMap::new());
 /// The driver's.
 pub fn alloc(bytes: usize) -> Result<*mut c_void, Failure> {
     let gpu = Gpu::open(Gpu::current().unwrap_or(0))?;
-    let (at, memory) = match DeviceHeap::reserve(&gpu, bytes as u64) {
-        Ok(mut heap) => {
-            heap.grow(bytes.max(1) as u64)?;
-            heap.open_to_gpus()?;
-            (heap.base(), Memory::Shared(Arc::new(heap)))
-        }
-        Err(CudaError::Lacks { .. }) => {
+    let (at, memory) = match shared(&gpu, bytes) {
+        Ok(heap) => (heap.base(), Memory::Shared(Arc::new(heap))),
+        Err(_) => {
             let buffer = gpu.alloc(bytes)?;
             (buffer.at(), Memory::Private { _owned: buffer })
         }
-        Err(other) => return Err(other.into()),
     };
     lock(&ALLOCATED).insert(at.get(), memory);
     Ok(std::ptr::with_exposed_provenance_mut(at.get() as usize))
 }
 
-/// Frees memory by its address; windows keep theirs. Whether there is any.
-pub fn free(at: *mut c_void) -> bool {
+fn shared(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceHeap, CudaError> {
+    let mut heap = DeviceHeap::reserve(gpu, bytes as u64)?;
+    heap.grow(bytes.max(1) as u64)?;
+    heap.open_to_gpus()?;
+    Ok(heap)
+}
+
+/// Frees memory by its address, behind all work of its GPU; windows keep theirs. Whether there is any.
+///
+/// # Errors
+/// The driver's, also for earlier launches.
+pub fn free(at: *mut c_void) -> Result<bool, Failure> {
     let memory = lock(&ALLOCATED).remove(&(at.addr() as u64));
-    memory.is_some()
+    if let Some(Memory::Shared(heap)) = &memory {
+        // Unmapping does not wait, unlike the driver's own functions that free memory.
+        heap.gpu().synchronize()?;
+    }
+    Ok(memory.is_some())
 }
 
 /// The memory with these bytes, if others can map it, and their offset in it.

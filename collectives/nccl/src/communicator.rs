@@ -43,6 +43,19 @@ struct Parts {
 }
 
 impl Parts {
+    /// Fails if a call has failed so far. Does not wait for calls.
+    fn check(&self) -> Result<(), Failure> {
+        self.collectives.check()?;
+        self.one_sided.check()
+    }
+
+    /// Tells the other ranks that this one has failed. Returns at once.
+    fn give_up(&self) -> Result<(), Failure> {
+        let told = self.collectives.give_up();
+        self.one_sided.give_up()?;
+        Ok(told?)
+    }
+
     /// Waits until all launches have ended, except for those of graphs.
     fn wait(&self) -> Result<(), Failure> {
         self.collectives.wait()?;
@@ -166,9 +179,14 @@ impl Communicator {
     pub fn fail(&self, why: &Failure) {
         lock(&self.failed).get_or_insert_with(|| why.clone().within("a group was begun in part only"));
         self.parts.let_kernels_end();
-        if let Some(Err(error)) = self.parts.look(|parts| parts.collectives.give_up()) {
-            guard::write(&Failure::from(error).within("others wait until their time is over"));
+        if let Some(Err(error)) = self.parts.look(Parts::give_up) {
+            guard::write(&error.within("others wait until their time is over"));
         }
+    }
+
+    /// Waits until all puts have ended, except for those of graphs.
+    pub fn wait_for_puts(&self) -> Result<(), Failure> {
+        self.parts.with(|parts| parts.one_sided.wait_for_sends()).unwrap_or(Ok(()))
     }
 
     /// Whether all ranks access one another's memory without proxies.
@@ -218,7 +236,7 @@ impl Communicator {
         }
         let mut failed = lock(&self.failed);
         if failed.is_none() {
-            let checked = self.parts.look(|parts| parts.collectives.check().map_err(Failure::from)).unwrap_or(Ok(()));
+            let checked = self.parts.look(Parts::check).unwrap_or(Ok(()));
             *failed = checked.inspect_err(guard::write).err();
         }
         failed.clone().map_or(Ok(()), Err)
@@ -232,16 +250,15 @@ impl Communicator {
     }
 
     fn leave(&self, mut parts: Parts) -> Result<(), Failure> {
-        let all = &parts.collectives;
         if self.state() == State::Revoked {
             return parts.wait();
         }
-        let so_far = lock(&self.failed).clone().map_or_else(|| Ok(all.check()?), Err);
+        let so_far = lock(&self.failed).clone().map_or_else(|| parts.check(), Err);
         if so_far.is_err() {
             self.parts.let_kernels_end();
         }
         let ended = parts.wait();
-        so_far.and(ended).and_then(|()| Ok(all.check()?))?;
+        so_far.and(ended).and_then(|()| parts.check())?;
         // Peers may have mapped this rank's memory, which stays until they have left, too.
         match parts.place.take().filter(|_| !self.direct) {
             Some(place) => {

@@ -133,6 +133,27 @@ impl<C> Group<C> {
     }
 }
 
+/// The communicators of calls, each once.
+fn communicators<C>(waiting: &[Waiting<C>]) -> Vec<Arc<C>> {
+    let mut all: Vec<Arc<C>> = Vec::new();
+    for call in waiting {
+        if !all.iter().any(|known| Arc::ptr_eq(known, &call.communicator)) {
+            all.push(Arc::clone(&call.communicator));
+        }
+    }
+    all
+}
+
+/// If this rank could not join, its calls do not begin: passes their communicators to `fail`, since the other ranks may
+/// have joined, and wait for them.
+fn check_joined<C>(
+    joined: Result<(), Failure>,
+    waiting: &[Waiting<C>],
+    fail: impl Fn(&C, &Failure),
+) -> Result<(), Failure> {
+    joined.inspect_err(|why| communicators(waiting).iter().for_each(|one| fail(one, why)))
+}
+
 /// Begins a group's calls, in their order. If one does not begin, passes every communicator to `fail`, unless that call
 /// was refused and no other has begun.
 fn begin_all<C>(
@@ -140,12 +161,7 @@ fn begin_all<C>(
     mut begin: impl FnMut(&C, CudaStream, Work) -> Result<(), Failure>,
     fail: impl Fn(&C, &Failure),
 ) -> Result<(), Failure> {
-    let mut all: Vec<Arc<C>> = Vec::new();
-    for call in &waiting {
-        if !all.iter().any(|known| Arc::ptr_eq(known, &call.communicator)) {
-            all.push(Arc::clone(&call.communicator));
-        }
-    }
+    let all = communicators(&waiting);
     for (place, Waiting { communicator, stream, work }) in waiting.into_iter().enumerate() {
         if let Err(failure) = begin(&communicator, stream, work) {
             if place > 0 || failure.lasts() {
@@ -264,7 +280,8 @@ fn in_turns<T>(of_gpus: Vec<Vec<T>>) -> Vec<T> {
 
 /// Makes a group's communicators, and begins its calls.
 fn finish((joining, waiting): Calls) -> Result<(), Failure> {
-    on_all_gpus(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish))?;
+    let joined = on_all_gpus(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish));
+    check_joined(joined, &waiting, Communicator::fail)?;
     let first = waiting.first().map(|call| call.communicator.gpu);
     if waiting.iter().all(|call| Some(call.communicator.gpu) == first) {
         return begin_all(waiting, begin, Communicator::fail);
@@ -462,6 +479,21 @@ mod tests {
         assert_eq!(begun(0, &lasting), (vec![1], vec![1, 2]));
         assert_eq!(begun(1, &refused), (vec![1, 2], vec![1, 2]));
         assert_eq!(begun(2, &refused), (vec![1, 2, 1], vec![1, 2]));
+    }
+
+    #[test]
+    fn communicators_fail_whose_calls_are_behind_a_rank_that_could_not_join() {
+        let (one, other) = (Arc::new(1), Arc::new(2));
+        let call = |communicator: &Arc<u32>| {
+            let work = Work::Transfers(Vec::new(), Vec::new());
+            Waiting { communicator: Arc::clone(communicator), stream: stream(7), work }
+        };
+        let failed = RefCell::new(Vec::new());
+        let fail = |one: &u32, _: &Failure| failed.borrow_mut().push(*one);
+        let waiting = [call(&one), call(&other), call(&one)];
+        assert!(check_joined(Ok(()), &waiting, fail).is_ok() && failed.borrow().is_empty());
+        assert!(check_joined(Err(Failure::argument("refused")), &waiting, fail).is_err());
+        assert_eq!(*failed.borrow(), [1, 2]);
     }
 
     /// Calls of two GPUs, with a communicator each, that end with these failures. Returns the communicators that have

@@ -18,7 +18,7 @@ nccl! {
 
 nccl! {
     fn ncclMemFree(at: *mut c_void) {
-        if !allocated::free(at) && !at.is_null() {
+        if !allocated::free(at)? && !at.is_null() {
             return Err(Failure::argument(format!("{at:?} was not allocated by ncclMemAlloc")));
         }
         Ok(())

@@ -1,14 +1,15 @@
 //! Puts, signals and waits for signals on streams. What has arrived is counted in symmetric words, one for each sender,
 //! context and signal, to which only that sender adds; what waits have claimed is counted beside them, on the device: a
-//! graph has no count in it, and each replay waits for further signals.
+//! graph has no count in it, and each replay waits for further signals. On whatever streams, puts and signals run in the
+//! order of their calls, and so do waits; a wait keeps only what follows it on its stream.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use symrail::SymSlice;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Event, Kernel, PinnedBuffer, Program, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, LastUse, PinnedBuffer, Program, Shape, Stream, in_turn};
+use symrail::rounds;
+use symrail::{SignalOp, SymSlice};
 
 use crate::guard::Failure;
 use crate::window::Window;
@@ -56,9 +57,10 @@ impl Signal {
     }
 }
 
-/// Words for the signals of so many ranks.
+/// Words for the signals of so many ranks, and behind them the one that is not 0 once calls do nothing any more: it has
+/// the number of the rank with the failure, plus 1.
 pub fn words(ranks: u32) -> usize {
-    ranks as usize * (CONTEXTS * SIGNALS) as usize
+    ranks as usize * (CONTEXTS * SIGNALS) as usize + 1
 }
 
 struct Kernels {
@@ -72,11 +74,12 @@ pub struct OneSided {
     rank: u32,
     arrived: SymSlice<u64>,
     claimed: DeviceBuffer,
-    /// Its first word ends waits unless it is 0.
+    /// Its first word ends waits unless it is 0. The second one has the rank, plus 1, whose failure has ended a wait.
     ended: Arc<PinnedBuffer>,
     kernels: Option<Kernels>,
-    /// Behind the last call of each stream.
-    last: BTreeMap<usize, Event>,
+    /// Behind the last put or signal, and behind the last wait.
+    last_send: LastUse,
+    last_wait: LastUse,
     device: GpuDevice,
 }
 
@@ -92,9 +95,10 @@ impl OneSided {
             rank: device.runtime().my_pe(),
             arrived,
             claimed,
-            ended: Arc::new(PinnedBuffer::new(device.gpu(), 8)?),
+            ended: Arc::new(PinnedBuffer::new(device.gpu(), 16)?),
             kernels: None,
-            last: BTreeMap::new(),
+            last_send: LastUse::new(device.gpu())?,
+            last_wait: LastUse::new(device.gpu())?,
             device: device.clone(),
         })
     }
@@ -105,12 +109,34 @@ impl OneSided {
         move || ended.set_word(0, 1)
     }
 
+    /// Tells the other ranks that this one has failed: their waits end, and their later calls do nothing. Returns at
+    /// once.
+    ///
+    /// # Errors
+    /// The runtime's: others may then wait until their time-outs.
+    pub fn give_up(&self) -> Result<(), Failure> {
+        let runtime = self.device.runtime();
+        let stopped = self.arrived.as_ptr().wrapping_add(self.arrived.len() - 1);
+        for rank in (0..runtime.n_pes()).filter(|&rank| rank != self.rank) {
+            runtime.signal_op(stopped, u64::from(self.rank) + 1, SignalOp::Set, rank)?;
+        }
+        Ok(())
+    }
+
+    /// Fails if another rank's failure has ended a wait so far.
+    ///
+    /// # Errors
+    /// Names that rank.
+    pub fn check(&self) -> Result<(), Failure> {
+        given_up(self.rank, self.ended.word(1))
+    }
+
     /// Whether calls load no module.
     pub fn is_prepared(&self) -> bool {
         self.kernels.is_some()
     }
 
-    /// Loads the kernels, unless they are there. A stream that is captured at that time may refuse.
+    /// Loads the kernels, unless they are there, which waits for streams and cannot be captured.
     ///
     /// # Errors
     /// The compiler's, or the driver's.
@@ -130,66 +156,84 @@ impl OneSided {
     /// The memory of a put is valid for the GPU until the stream has passed this point.
     ///
     /// # Errors
-    /// The driver's. [`GpuDevice::state`] has errors that kernels find, such as a signal that does not come in time.
+    /// The driver's; or a usage error, if the kernels are not loaded and the stream is capturing. [`GpuDevice::state`] has errors that kernels find, such as a signal that does not come in time.
     pub unsafe fn begin(&mut self, stream: &Stream, call: &Call) -> Result<(), Failure> {
+        if self.kernels.is_none() && stream.is_capturing()? {
+            let remedy = "register a window with NCCL_WIN_COLL_SYMMETRIC, or make a call before";
+            return Err(Failure::usage(format!("the first one-sided call loads kernels, and is captured: {remedy}")));
+        }
         self.prepare()?;
         let Some(kernels) = &self.kernels else { return Ok(()) };
         let words = self.device.address(self.arrived.as_ptr().cast());
-        let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer)];
-        match call {
-            &Call::Put { to, from, bytes, signal, .. } if (1..=SMALL).contains(&bytes) => {
-                let [word, pe] = there(signal);
-                // SAFETY: the kernel's arguments; the caller's promise, and the window's for the other end.
-                unsafe { stream.launch(&kernels.put, COPYING, &[to.get(), from.get(), bytes, word, pe]) }?;
-            }
-            &Call::Put { to, from, bytes, signal, .. } => {
-                if bytes > 0 {
-                    // SAFETY: as above.
-                    unsafe { stream.copy(to, from, bytes) }?;
+        let stopped = words + 8 * (self.arrived.len() as u64 - 1);
+        let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer), stopped];
+        let last = if matches!(call, Call::Wait(_)) { &self.last_wait } else { &self.last_send };
+        in_turn(last, stream, |_| {
+            match call {
+                &Call::Put { to, from, bytes, signal, .. } if (1..=SMALL).contains(&bytes) => {
+                    let [word, pe, stopped] = there(signal);
+                    let arguments = [to.get(), from.get(), bytes, word, pe, stopped];
+                    // SAFETY: the kernel's arguments; the caller's promise, and the window's for the other end.
+                    unsafe { stream.launch(&kernels.put, COPYING, &arguments) }?;
+                }
+                &Call::Put { to, from, bytes, signal, .. } => {
+                    if bytes > 0 {
+                        // SAFETY: as above.
+                        unsafe { stream.copy(to, from, bytes) }?;
+                    }
+                    // SAFETY: the kernel's arguments.
+                    unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?;
                 }
                 // SAFETY: the kernel's arguments.
-                unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?;
-            }
-            // SAFETY: the kernel's arguments.
-            &Call::Signal(signal) => unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?,
-            Call::Wait(waits) => {
-                for waits in waits.chunks(WAITS) {
-                    let head = [words, self.claimed.at().get(), self.ended.device().get()];
-                    // SAFETY: the kernel's structure, whose memory is this communicator's.
-                    unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?;
+                &Call::Signal(signal) => unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?,
+                Call::Wait(waits) => {
+                    for waits in waits.chunks(WAITS) {
+                        let head = [words, self.claimed.at().get(), self.ended.device().get(), stopped];
+                        // SAFETY: the kernel's structure, whose memory is this communicator's.
+                        unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?;
+                    }
                 }
             }
-        }
-        if !stream.is_capturing()? {
-            let last = match self.last.entry(stream.raw().addr()) {
-                std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
-                std::collections::btree_map::Entry::Vacant(free) => free.insert(Event::new(self.device.gpu())?),
-            };
-            last.record(stream)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    /// Waits until all calls that were not captured have ended.
+    /// Waits until all calls have ended, except for those of graphs that were not launched yet.
     ///
     /// # Errors
     /// The driver's.
     pub fn wait(&self) -> Result<(), Failure> {
-        Ok(self.last.values().try_for_each(Event::wait)?)
+        self.wait_for_sends()?;
+        Ok(self.last_wait.wait()?)
+    }
+
+    /// As [`OneSided::wait`], for puts and signals alone.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait_for_sends(&self) -> Result<(), Failure> {
+        Ok(self.last_send.wait()?)
     }
 }
 
 const SHAPE_OF_WAITS: Shape = Shape { blocks: 1, threads: WAITS as u32 };
 
 /// The kernel's structure for at most [`WAITS`] waits.
-fn list(head: [u64; 3], waits: &[(Signal, u64)]) -> [u64; 4 + 2 * WAITS] {
-    let mut list = [0; 4 + 2 * WAITS];
-    list[..3].copy_from_slice(&head);
-    list[3] = waits.len() as u64;
-    for (place, &(signal, count)) in list[4..].chunks_exact_mut(2).zip(waits) {
+fn list(head: [u64; 4], waits: &[(Signal, u64)]) -> [u64; 5 + 2 * WAITS] {
+    let mut list = [0; 5 + 2 * WAITS];
+    list[..4].copy_from_slice(&head);
+    list[4] = waits.len() as u64;
+    for (place, &(signal, count)) in list[5..].chunks_exact_mut(2).zip(waits) {
         place.copy_from_slice(&[signal.word(signal.peer), count]);
     }
     list
+}
+
+/// The failure of a rank, by its number plus 1; 0 if there is none.
+fn given_up(pe: u32, by: u64) -> Result<(), Failure> {
+    let Some(by) = by.checked_sub(1) else { return Ok(()) };
+    let aborted = rounds::Error::Aborted { pe, what: "a wait for signals", by: by as u32, lost: None };
+    Err(symrail_collectives::Error::Round(aborted).into())
 }
 
 #[cfg(test)]
@@ -209,16 +253,25 @@ mod tests {
         let words_of =
             |sender| signals.clone().map(move |(context, index)| Signal { peer: 9, context, index }.word(sender));
         let all: BTreeSet<u64> = (0..3).flat_map(words_of).collect();
-        assert_eq!((all.len(), all.last().copied()), (words(3), Some(words(3) as u64 - 1)));
+        // One more word is for ranks that fail.
+        assert_eq!((all.len(), all.last().copied()), (words(3) - 1, Some(words(3) as u64 - 2)));
+    }
+
+    #[test]
+    fn the_rank_whose_failure_has_ended_a_wait_is_named() {
+        assert!(given_up(0, 0).is_ok());
+        let (code, text) = given_up(0, 3).unwrap_err().into();
+        assert_eq!(code, crate::guard::REMOTE_ERROR);
+        assert!(text.contains("a wait for signals") && text.contains("PE 2"), "{text}");
     }
 
     #[test]
     fn a_wait_is_for_the_word_of_its_sender() {
         let signal = Signal { peer: 2, context: 1, index: 3 };
-        let list = list([1, 2, 3], &[(signal, 7), (Signal { peer: 0, ..signal }, 1)]);
+        let list = list([1, 2, 3, 4], &[(signal, 7), (Signal { peer: 0, ..signal }, 1)]);
         let word = |sender| u64::from((sender * CONTEXTS + 1) * SIGNALS + 3);
-        assert_eq!(list[..8], [1, 2, 3, 2, word(2), 7, word(0), 1]);
-        assert!(list[8..].iter().all(|&rest| rest == 0));
+        assert_eq!(list[..9], [1, 2, 3, 4, 2, word(2), 7, word(0), 1]);
+        assert!(list[9..].iter().all(|&rest| rest == 0));
     }
 
     #[test]

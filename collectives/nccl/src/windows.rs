@@ -58,8 +58,11 @@ nccl! {
             return Ok(());
         }
         window::find_of(comm, window)?;
+        // Puts under way use its mappings.
+        let ended = communicator.wait_for_puts();
         let taken = communicator.windows.take(window.addr());
-        taken.map(drop).ok_or_else(|| Failure::argument("the window was deregistered meanwhile"))
+        taken.map(drop).ok_or_else(|| Failure::argument("the window was deregistered meanwhile"))?;
+        ended
     }
 }
 

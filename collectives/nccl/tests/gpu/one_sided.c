@@ -4,9 +4,11 @@
  *     cc -O2 -o one_sided one_sided.c -ldl
  *     one_sided LIBRARY [RANKS]    a library with NCCL's interface; 2 ranks, or up to 8 */
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +17,7 @@
 #define LARGE ((size_t)3 << 20)
 #define SMALL ((size_t)4096)
 #define GUARD 0xEE
-enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, CONTEXTS = 4 };
+enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, REMOTE = 6, CONTEXTS = 4, IDS = 4 };
 /* Indices of signals: data, acknowledgements, barriers, a call without data, and one that no rank sends. */
 enum { DATA = 0, ACK = 1, BARRIER = 2, ALONE = 3, NEVER = 15 };
 
@@ -31,7 +33,9 @@ typedef struct {
 static void *cuda, *nccl;
 static int rank, ranks;
 static Comm comm;
-static Stream stream, aside;
+static Stream stream, aside, third;
+/* How often processes have met, in memory of all. */
+static int* arrived;
 
 static void fail(const char* what, long long got, long long expected) {
     fprintf(stderr, "rank %d: %s: %lld, not %lld\n", rank, what, got, expected);
@@ -101,6 +105,26 @@ static void barrier(void) {
     drain();
 }
 
+/* Waits for all processes, without a GPU. */
+static void meet(void) {
+    static int times;
+    __sync_fetch_and_add(arrived, 1);
+    for (int all = ++times * ranks; __sync_fetch_and_add(arrived, 0) < all;) sched_yield();
+}
+
+static void expect_pending(const char* what) {
+    for (int i = 0; i < 1000; i++) {
+        int code = CU_CODE(cuStreamQuery, (Stream), stream);
+        if (code != NOT_READY) fail(what, code, NOT_READY);
+    }
+}
+
+/* Keeps what follows on the stream until the flag is set. */
+static void until_set(void* flag) {
+    while (!__sync_fetch_and_add((int*)flag, 0)) sched_yield();
+}
+static void keep_until(int* flag) { CU(cuLaunchHostFunc, (Stream, void (*)(void*), void*), stream, until_set, flag); }
+
 static unsigned char pattern(int from, int round, size_t i) {
     return (unsigned char)((i * 2654435761u >> 13) + 31u * (unsigned)from + 7u * (unsigned)round);
 }
@@ -158,12 +182,9 @@ static void deregister(Window window) { NCCL(ncclCommWindowDeregister, (Comm, Wi
 static void none_left(int signal, int context) {
     Stream kept = stream;
     wait_for(1, (rank + ranks - 1) % ranks, signal, context);
-    for (int i = 0; i < 1000; i++) {
-        int code = CU_CODE(cuStreamQuery, (Stream), stream);
-        if (code != NOT_READY) fail("a wait for a signal that was not sent", code, NOT_READY);
-    }
+    expect_pending("a wait for a signal that was not sent");
+    meet();
     stream = aside;
-    barrier();
     send_signal((rank + 1) % ranks, signal, context);
     drain();
     stream = kept;
@@ -176,10 +197,7 @@ static void waits_last(int* pipes) {
     char go = 0;
     if (rank == 0) {
         wait_for(2, 1, ALONE, 3);
-        for (int i = 0; i < 1000; i++) {
-            int code = CU_CODE(cuStreamQuery, (Stream), stream);
-            if (code != NOT_READY) fail("a wait without signals", code, NOT_READY);
-        }
+        expect_pending("a wait without all of its signals");
         if (write(pipes[1], &go, 1) != 1) fail("write", 0, 1);
     } else if (rank == 1) {
         send_signal(0, ALONE, 3);
@@ -272,7 +290,48 @@ static void orders(Device at, Window window, Device source, Device seen) {
     barrier();
 }
 
-/* The same exchange in a graph, with other bytes in each replay. */
+/* On several streams, a put's signal is behind the puts before it, and waits take signals in their order. */
+static void streams(Device at, Window window, Device source) {
+    int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks, sends = 0, waits = 0;
+    Stream kept = stream;
+    upload(source, rank, 50, LARGE + SMALL);
+    fill(at, GUARD, LARGE + SMALL);
+    barrier();
+    keep_until(&sends);
+    put(source, LARGE, next, window, 0, DATA, 3);
+    stream = aside;
+    put(source + LARGE, SMALL, next, window, LARGE, DATA, 3);
+    expect_pending("a put behind one of another stream");
+    meet();
+    __sync_fetch_and_add(&sends, 1);
+    wait_for(1, before, DATA, 3);
+    expect("the first of two streams' puts", at, before, 50, LARGE);
+    wait_for(1, before, DATA, 3);
+    expect("both streams' puts", at, before, 50, LARGE + SMALL);
+    stream = kept;
+    barrier();
+    keep_until(&waits);
+    wait_for(2, before, DATA, 3);
+    stream = aside;
+    wait_for(1, before, DATA, 3);
+    stream = third;
+    send_signal(next, DATA, 3);
+    drain();
+    meet();
+    stream = aside;
+    expect_pending("a wait behind one of another stream");
+    __sync_fetch_and_add(&waits, 1);
+    stream = third;
+    send_signal(next, DATA, 3);
+    send_signal(next, DATA, 3);
+    drain();
+    stream = aside;
+    drain();
+    stream = kept;
+    barrier();
+}
+
+/* The exchange of `orders` in a graph, with other bytes in each replay. */
 static void graphs(Device at, Window window, Device source, Device seen) {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
     void *graph, *executable;
@@ -365,6 +424,35 @@ static void errors(Device source, Window window, size_t least) {
     barrier();
 }
 
+/* A group that begins in part ends the waits of the other ranks, which learn of it. */
+static void told(Comm other) {
+    int error = 0;
+    if (rank == 0) {
+        NCCL(ncclGroupStart, (void));
+        send_signal(1, ALONE, 0);
+        NCCL(ncclSignal, (int, int, int, unsigned, Comm, Stream), 1, ALONE, 0, 0, other, stream);
+        NCCL(ncclCommSuspend, (Comm, int), other, 1);
+        refused("a group", NCCL_CODE(ncclGroupEnd, (void)), USAGE, "suspended");
+        NCCL(ncclCommResume, (Comm), other);
+    } else {
+        wait_for(1, 0, NEVER, 0);
+        CU(cuStreamSynchronize, (Stream), stream);
+        NCCL(ncclCommGetAsyncError, (Comm, int*), comm, &error);
+        if (error != REMOTE) fail("the failure of rank 0", error, REMOTE);
+    }
+    meet();
+}
+
+/* The first call loads kernels, so it is refused while the stream captures, which goes on. */
+static void first_in_graph(void) {
+    void* graph;
+    CU(cuStreamBeginCapture_v2, (Stream, int), stream, 1);
+    int code = NCCL_CODE(ncclSignal, (int, int, int, unsigned, Comm, Stream), rank, ALONE, 0, 0, comm, stream);
+    refused("a first call in a graph", code, USAGE, "is captured");
+    CU(cuStreamEndCapture, (Stream, void**), stream, &graph);
+    CU(cuGraphDestroy, (void*), graph);
+}
+
 static void join(Id id, Comm* to) { NCCL(ncclCommInitRank, (Comm*, int, Id, int), to, ranks, id, rank); }
 
 static int run(Id* ids, int* pipes) {
@@ -376,11 +464,12 @@ static int run(Id* ids, int* pipes) {
     CU(cuCtxSetCurrent, (void*), context);
     CU(cuStreamCreate, (Stream*, unsigned), &stream, 1);
     CU(cuStreamCreate, (Stream*, unsigned), &aside, 1);
+    CU(cuStreamCreate, (Stream*, unsigned), &third, 1);
     if (rank == 0)
-        for (int i = 0; i < 2; i++) NCCL(ncclGetUniqueId, (Id*), &ids[i]);
+        for (int i = 0; i < IDS; i++) NCCL(ncclGetUniqueId, (Id*), &ids[i]);
     for (int i = 0; rank == 0 && i < ranks - 1; i++)
-        if (write(pipes[3], ids, 2 * sizeof *ids) != 2 * sizeof *ids) fail("write", 0, 1);
-    if (rank != 0 && read(pipes[2], ids, 2 * sizeof *ids) != 2 * sizeof *ids) fail("read", 0, 1);
+        if (write(pipes[3], ids, IDS * sizeof *ids) != IDS * sizeof *ids) fail("write", 0, 1);
+    if (rank != 0 && read(pipes[2], ids, IDS * sizeof *ids) != IDS * sizeof *ids) fail("read", 0, 1);
     join(ids[0], &comm);
 
     /* Windows of different sizes, at different places of memory of different sizes. */
@@ -397,6 +486,7 @@ static int run(Id* ids, int* pipes) {
         sizes(at, window, all, source);
         counts(at, window, all, source);
         orders(at, window, source, seen);
+        streams(at, window, source);
         graphs(at, window, source, seen);
         group(at, window, source);
         peers(at, window, seen);
@@ -414,22 +504,39 @@ static int run(Id* ids, int* pipes) {
 
     /* Waits of a communicator that is revoked or aborted end; a window that is left ends with it. */
     join(ids[1], &comm);
+    first_in_graph();
     NCCL(ncclMemAlloc, (void**, size_t), &memory, SMALL);
     window = reg((Device)memory, SMALL, SYMMETRIC);
+    fill((Device)memory, GUARD, SMALL);
+    barrier();
+    /* What is behind such a wait is not done. */
     wait_for(1, (rank + 1) % ranks, NEVER, 0);
+    if (there) put(source, SMALL, (rank + 1) % ranks, window, 0, DATA, 0);
     NCCL(ncclCommRevoke, (Comm, int), comm, 0);
     CU(cuStreamSynchronize, (Stream), stream);
+    meet();
+    unsigned char* kept = malloc(SMALL);
+    CU(cuMemcpyDtoH_v2, (void*, Device, size_t), kept, (Device)memory, SMALL);
+    for (size_t i = 0; i < SMALL; i++)
+        if (kept[i] != GUARD) fail("a put behind a wait that was ended", kept[i], GUARD);
+    free(kept);
     refused("a revoked communicator", try_put(source, 8, rank, window, 0, 0, 0), USAGE, "revoked");
     NCCL(ncclCommAbort, (Comm), comm);
     refused("no communicator", try_put(source, 8, rank, window, 0, 0, 0), ARGUMENT, "is no communicator");
     NCCL(ncclMemFree, (void*), memory);
+    Comm other;
+    join(ids[2], &other);
+    join(ids[3], &comm);
+    told(other);
+    NCCL(ncclCommAbort, (Comm), other);
+    NCCL(ncclCommAbort, (Comm), comm);
     printf("rank %d: through\n", rank);
     return 0;
 }
 
 int main(int count, char** arguments) {
     int pipes[4], failed = 0;
-    Id ids[2];
+    Id ids[IDS];
     cuda = dlopen("libcuda.so.1", RTLD_NOW);
     ranks = count > 2 ? atoi(arguments[2]) : 2;
     if (count < 2 || ranks < 2 || ranks > MOST) {
@@ -440,7 +547,8 @@ int main(int count, char** arguments) {
         printf("SKIPPED: no driver\n");
         return 0;
     }
-    if (pipe(pipes) || pipe(pipes + 2)) return 2;
+    arrived = mmap(NULL, sizeof *arrived, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (pipe(pipes) || pipe(pipes + 2) || arrived == MAP_FAILED) return 2;
     for (rank = 0; rank < ranks; rank++)
         if (fork() == 0) {
             alarm(100);
