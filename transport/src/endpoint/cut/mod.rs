@@ -211,10 +211,13 @@ impl Cut {
         }
     }
 
-    /// Notes the time of a piece that a lane has completed, before its end.
-    pub fn measure(&mut self, pe: Pe, lane: usize, took: u32) {
+    /// Notes the time of a piece that a lane has completed, before its end; `None` if it says nothing of others.
+    pub fn measure(&mut self, pe: Pe, lane: usize, took: Option<u32>) {
         if let Some(window) = self.peers.get_mut(&pe).and_then(|peer| peer.windows.get_mut(lane)) {
-            window.measure(took);
+            match took {
+                Some(took) => window.measure(took),
+                None => window.alone = false,
+            }
         }
     }
 

@@ -60,11 +60,10 @@ impl Core {
     }
 
     /// Notes the time of a piece of `len` bytes that a lane has completed, before its end. A window is of pieces of one
-    /// size, so what a longer one takes beyond is left out.
+    /// size, so the time of a longer one does not count.
     pub(in crate::endpoint) fn measure_piece(&mut self, pe: Pe, lane: usize, posted: u32, len: usize) {
         let took = self.clock.micros().wrapping_sub(posted);
-        let beyond = (len as u64).saturating_sub(PIECE) as f32 / self.lanes.bandwidth(pe, lane);
-        self.cut.measure(pe, lane, took.saturating_sub(beyond as u32));
+        self.cut.measure(pe, lane, (len as u64 <= PIECE).then_some(took));
     }
 
     /// The lane of the next piece to a peer, and the most bytes of the piece: of those that work and have room, the lane
@@ -88,7 +87,10 @@ impl Core {
         let incomplete = left + up.clone().map(|lane| self.lanes.under_way(pe, lane)).sum::<u64>();
         let most = |lane| match priority {
             Priority::Bulk => PIECE,
-            Priority::Urgent => part(incomplete, lane).clamp(PIECE, self.lanes.piece_max(pe, lane)),
+            // No more than its part of what is left: idle lanes would wait for each other to be faster.
+            Priority::Urgent => {
+                part(incomplete, lane).clamp(PIECE, self.lanes.piece_max(pe, lane)).min(PIECE + part(left, lane))
+            }
         };
         let timed = room.map(|(lane, _)| (lane, time(lane, most(lane))));
         let (lane, soonest) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b))?;

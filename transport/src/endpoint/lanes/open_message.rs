@@ -15,10 +15,11 @@ pub(super) struct OpenMessage {
 }
 
 impl Lanes {
-    /// Notes that an operation of this form was gathered on a lane to a PE, if no fence orders it behind others.
+    /// Notes that an operation of this form was gathered on a lane to a PE, if no fence orders it behind others and the
+    /// lane works.
     pub fn note_gathered(&mut self, pe: Pe, lane: usize, form: Form) {
         let (peer, gathers) = (self.peer(pe), self.get(pe, lane).is_some_and(|c| c.outbox.is_some()));
-        let open = gathers && self.is_unfenced(peer) && !peer.defers();
+        let open = gathers && self.is_unfenced(peer) && !peer.defers() && self.is_up(pe, lane);
         self.open = open.then_some(OpenMessage { pe, lane, form, epoch: self.epoch });
     }
 

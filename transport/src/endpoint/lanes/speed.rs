@@ -158,7 +158,8 @@ impl Lanes {
     /// The most bytes of an operation that is not cut, if no less than `least` are.
     pub fn whole_max(&self, pe: Pe, least: u64) -> u64 {
         let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
-        speeds.map(|speed| speed.moves_in(WHOLE_US)).fold(least, u64::max)
+        let up = speeds.enumerate().filter(|&(lane, _)| self.is_up(pe, lane));
+        up.map(|(_, speed)| speed.moves_in(WHOLE_US)).fold(least, u64::max)
     }
 
     /// The most bytes of a piece on a lane.
