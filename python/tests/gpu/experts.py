@@ -292,7 +292,9 @@ def streams(buffer, ranks, me):
 def joins(size, ranks, me, group=None):
     """The last rank makes no call before `connect_ranks`; the others go on without it after the Buffer's time."""
     last, experts = ranks - 1, EACH * ranks
-    buffer = deep_ep.Buffer(group, 0, size, low_latency_mode=True, enable_shrink=True, timeout=5)
+    # It limits the making of memory, too, for which PEs that share a GPU take seconds.
+    timeout = 5 if torch.cuda.device_count() >= symrail.n_pes() else 20
+    buffer = deep_ep.Buffer(group, 0, size, low_latency_mode=True, enable_shrink=True, timeout=timeout)
     if me != last:
         x, topk_idx, _ = (part.cuda() for part in inputs(me, 500, experts))
         status = torch.ones(ranks, dtype=torch.int32)
