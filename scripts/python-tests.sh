@@ -12,12 +12,14 @@ staged=$target/python
 
 python=$(command -v python3) || { echo "SKIPPED: there is no python3"; exit 77; }
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "SKIPPED: $("$python" -V) is older than 3.10"; exit 77; }
-if [ ! -e "$venv/complete" ]; then
+packages="numpy ml-dtypes pytest pytest-xdist hypothesis mypy markdown"
+if [ "$(cat "$venv/complete" 2> /dev/null)" != "$packages" ]; then
   rm -rf "$venv"
   "$python" -m venv "$venv" || { echo "SKIPPED: python3 -m venv fails"; exit 77; }
-  "$venv/bin/pip" --quiet --disable-pip-version-check install numpy ml-dtypes pytest hypothesis mypy markdown ||
-    { echo "SKIPPED: pip cannot install numpy, ml-dtypes, pytest, hypothesis, mypy and markdown"; exit 77; }
-  touch "$venv/complete"
+  # shellcheck disable=SC2086
+  "$venv/bin/pip" --quiet --disable-pip-version-check install $packages ||
+    { echo "SKIPPED: pip cannot install $packages"; exit 77; }
+  echo "$packages" > "$venv/complete"
 fi
 
 # The features of `cargo test --workspace`, so that nothing is compiled again.
@@ -29,4 +31,5 @@ ln -sf "$target/debug/lib_symrail.so" python/symrail/_symrail.abi3.so
 
 export PYTHONPATH=$staged SYMRAIL_TEST_PROGRAM=$target/debug/symrail PYTHONDONTWRITEBYTECODE=1
 (cd python && "$venv/bin/mypy" --cache-dir "$target/mypy") || exit 1
-"$venv/bin/python" -m pytest -q -p no:cacheprovider -ra python/tests "$@"
+# Two at a time: jobs wait for processes to start, and for time-outs, two thirds of their time.
+"$venv/bin/python" -m pytest -q -p no:cacheprovider -n 2 --dist worksteal -ra python/tests "$@"

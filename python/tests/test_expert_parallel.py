@@ -509,7 +509,7 @@ def test_what_a_call_on_the_communication_stream_reads_is_kept_until_it_ends(mon
     buffer = ElasticBuffer.__new__(ElasticBuffer)
     stream = _stream.CommunicationStream()
     stream.stream = Comm()
-    buffer.buffer = SimpleNamespace(runtime=SimpleNamespace(device=0), _stream=stream)  # type: ignore[assignment]
+    buffer.buffer = SimpleNamespace(_joined=lambda: SimpleNamespace(device=0), _stream=stream)  # type: ignore[assignment]
     buffer.num_max_tokens_per_rank = buffer.rank_idx = 1
     monkeypatch.setattr(buffer, "get_theoretical_num_sms", launched)
     monkeypatch.setattr(buffer, "_again", launched)
