@@ -155,7 +155,8 @@ impl Runtime {
         beside: Option<&Bound<'_, Runtime>>,
         timeout: Option<f64>,
     ) -> PyResult<Runtime> {
-        let (heap_bytes, heap) = (Some(heap.0), Some(words::heap_kind(&heap.1)?));
+        let (bytes, kind) = heap;
+        let (heap_bytes, heap) = (Some(bytes), Some(words::heap_kind(&kind)?));
         let joining = Joining { uid: Some(place), heap_bytes, heap, device: None, local_rank, nvrtc };
         let beside = beside.map(|runtime| Arc::clone(&runtime.get().job));
         let (job, world) = waiting(py, timeout, || {
