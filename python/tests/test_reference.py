@@ -26,7 +26,8 @@ def public() -> list[tuple[str, Any]]:
         if not name.startswith("_")
         for method in [getattr(kind, name)]
     ]
-    return [(name, value) for name, value in names if not inspect.ismodule(value) and name != "__version__"] + methods
+    values = [(name, value) for name, value in names if not inspect.ismodule(value) and name != "__version__"]
+    return sorted(values + methods, key=lambda named: named[0])
 
 
 @pytest.mark.parametrize(("name", "value"), public())
