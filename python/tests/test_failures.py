@@ -132,6 +132,17 @@ def test_ctrl_c_ends_a_wait_for_a_process_manager_that_does_not_answer(call: str
     assert ended.stdout == "interrupted\n", ended
 
 
+def interrupt_first(pes: list[subprocess.Popen[str]]) -> None:
+    """Interrupts the first of two PEs, which has to end by that, in its wait for the other one."""
+    # The signal raises KeyboardInterrupt anywhere behind the line that the PE has written; the test is about the wait.
+    time.sleep(0.5)
+    pes[0].send_signal(signal.SIGINT)
+    (first,) = finish(pes[:1])
+    pes[1].kill()
+    finish(pes[1:])
+    assert first.stdout == "interrupted\n", first
+
+
 @pytest.mark.parametrize("call", ["recv(large, 1)", "send(large, 1)", "all_reduce(large)"])
 def test_ctrl_c_ends_a_collective_of_which_others_do_not_take_part(call: str) -> None:
     code = (
@@ -151,13 +162,7 @@ def test_ctrl_c_ends_a_collective_of_which_others_do_not_take_part(call: str) ->
     uid = symrail.get_unique_id().hex()
     pes = [start([sys.executable, "-c", code, uid, str(pe)], stdin=True, SYMRAIL_TIMEOUT_S="600") for pe in range(2)]
     assert pes[0].stdout is not None and pes[0].stdout.readline() == "waits\n"
-    # As in the test above.
-    time.sleep(0.5)
-    pes[0].send_signal(signal.SIGINT)
-    (first,) = finish(pes[:1])
-    pes[1].kill()
-    finish(pes[1:])
-    assert first.stdout == "interrupted\n", first
+    interrupt_first(pes)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -199,13 +204,7 @@ def test_ctrl_c_ends_a_wait_for_a_pe_that_does_not_answer(what: str) -> None:
     pes[0].stdin.write("\n")
     pes[0].stdin.flush()
     assert pes[0].stdout is not None and pes[0].stdout.readline() == "waits\n"
-    # As in the test above.
-    time.sleep(0.5)
-    pes[0].send_signal(signal.SIGINT)
-    (first,) = finish(pes[:1])
-    pes[1].kill()
-    finish(pes[1:])
-    assert first.stdout == "interrupted\n", first
+    interrupt_first(pes)
 
 
 # The handler raises in the middle of the wait for the missing PE.

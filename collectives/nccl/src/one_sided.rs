@@ -156,7 +156,8 @@ impl OneSided {
     /// The memory of a put is valid for the GPU until the stream has passed this point.
     ///
     /// # Errors
-    /// The driver's; or a usage error, if the kernels are not loaded and the stream is capturing. [`GpuDevice::state`] has errors that kernels find, such as a signal that does not come in time.
+    /// The driver's; or a usage error, if the kernels are not loaded and the stream is capturing. [`GpuDevice::state`] has
+    /// errors that kernels find, such as a signal that does not come in time.
     pub unsafe fn begin(&mut self, stream: &Stream, call: &Call) -> Result<(), Failure> {
         if self.kernels.is_none() && stream.is_capturing()? {
             let remedy = "register a window with NCCL_WIN_COLL_SYMMETRIC, or make a call before";

@@ -58,6 +58,20 @@ fn usable(comm: Handle) -> Result<Arc<Communicator>, Failure> {
     Ok(communicator)
 }
 
+/// The communicator, and the signal that a call with these flags sends there.
+fn to_peer(
+    comm: Handle,
+    peer: c_int,
+    index: c_int,
+    context: c_int,
+    flags: c_uint,
+) -> Result<(Arc<Communicator>, Signal), Failure> {
+    let communicator = usable(comm)?;
+    let signal = signal(communicator.size, peer, index, context)?;
+    none(flags)?;
+    Ok((communicator, signal))
+}
+
 nccl! {
     fn ncclPutSignal(
         from: *const c_void,
@@ -73,9 +87,7 @@ nccl! {
         stream: CudaStream,
     ) of comm {
         group::call(|| {
-            let communicator = usable(comm)?;
-            let signal = signal(communicator.size, peer, index, context)?;
-            none(flags)?;
+            let (communicator, signal) = to_peer(comm, peer, index, context, flags)?;
             let window = window::find_of(comm, window)?;
             let bytes = (count as u64).checked_mul(data_type(ty)?.size() as u64);
             let bytes = bytes.ok_or_else(|| Failure::argument(format!("{count} elements are too many")))?;
@@ -99,9 +111,7 @@ nccl! {
         stream: CudaStream,
     ) of comm {
         group::call(|| {
-            let communicator = usable(comm)?;
-            let signal = signal(communicator.size, peer, index, context)?;
-            none(flags)?;
+            let (communicator, signal) = to_peer(comm, peer, index, context, flags)?;
             submit(communicator, stream, Work::OneSided(Call::Signal(signal)))
         })
     }

@@ -58,8 +58,8 @@ impl SymmetricMemory {
     /// # Errors
     /// The runtime's: the heap is exhausted.
     pub fn take(&mut self, bytes: usize) -> Result<u64> {
-        let (piece, start) = self.place(bytes)?;
-        Ok(self.device.address(self.pieces[piece].start()) + start as u64)
+        let place = self.place(bytes)?;
+        Ok(self.address(place))
     }
 
     /// As [`SymmetricMemory::take`], for memory that begins with the word of an alarm (`symrail/semaphore.cuh`).
@@ -67,9 +67,14 @@ impl SymmetricMemory {
     /// # Errors
     /// As there.
     pub fn take_behind_stop(&mut self, bytes: usize) -> Result<u64> {
-        let (piece, start) = self.place(bytes)?;
-        self.stops.push((piece, start));
-        Ok(self.device.address(self.pieces[piece].start()) + start as u64)
+        let place = self.place(bytes)?;
+        self.stops.push(place);
+        Ok(self.address(place))
+    }
+
+    /// The device's address of a place: a chunk and an offset there.
+    fn address(&self, (piece, start): (usize, usize)) -> u64 {
+        self.device.address(self.pieces[piece].start()) + start as u64
     }
 
     /// Allocates; returns the chunk and the offset there.
