@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use symrail::{Runtime, with_timeout};
+use symrail::{Error, Runtime, with_timeout};
 use symrail_core::lock;
 
 use crate::guard::Failure;
@@ -73,13 +73,18 @@ impl<J: Ord + Copy, T: Send> Place<J, Leaving<T>> {
     /// Leaves. The last rank of this process waits for all ranks of the job, for each that has left before.
     ///
     /// # Errors
-    /// Names ranks that have not come within `SYMRAIL_TIMEOUT_S`, or one that is lost. All have left in any case.
+    /// Names ranks that have not come within `SYMRAIL_TIMEOUT_S`. All have left in any case. A rank that has left
+    /// alone, or died, is no error: nothing is awaited from it.
     pub fn leave_with_all(self, leaving: Leaving<T>) -> Result<(), Failure> {
         let all = self.leave(leaving).into_iter().map(|one| ((one.runtime, one.ended), one.keeps));
         let (waiting, kept): (Vec<_>, Vec<_>) = all.unzip();
         let ends: Vec<_> = waiting.iter().map(|(_, ended)| Arc::clone(ended)).collect();
         let left = on_each(waiting, |(runtime, _)| {
-            let left = with_timeout(runtime.timeout(), || runtime.barrier_all());
+            let left = match with_timeout(runtime.timeout(), || runtime.barrier_all()) {
+                // It was revoked or aborted, or died: it writes no more.
+                Err(Error::PeerLost { .. }) => Ok(()),
+                waited => waited,
+            };
             if left.is_err() {
                 // The others would wait for this rank, which will not come.
                 for ended in &ends {
@@ -141,6 +146,18 @@ mod tests {
         first.leave_with_all(leaving(ranks.remove(0))).unwrap();
         let error = text(last.leave_with_all(leaving(ranks.remove(0))));
         assert!(error.contains("missing there: PE 1"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_leaves_after_one_that_left_on_its_own() {
+        static ALL: Together<u32, Leaving<Rank>> = Together::new();
+        for same_process in [true, false] {
+            let mut ranks = job(2, 30);
+            let revoked = (ranks.remove(0), same_process.then(|| ALL.enter(1)));
+            let excluded = ALL.enter(1);
+            drop(revoked);
+            excluded.leave_with_all(leaving(ranks.remove(0))).unwrap();
+        }
     }
 
     #[test]
