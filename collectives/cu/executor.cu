@@ -1,7 +1,5 @@
 // Runs execution plans, for collectives/src/gpu. SYMRAIL_NUMBER is the type of the elements (symrail/number.cuh).
 #include "executor.cuh"
-#include "packets.cuh"
-#include "pushed.cuh"
 
 // One call; `how` is the reduction, and in a higher bit whether elements are rounded after every step of it.
 extern "C" __global__ void __launch_bounds__(1024)
@@ -11,16 +9,6 @@ extern "C" __global__ void __launch_bounds__(1024)
     symrail_executor<SYMRAIL_NUMBER> executor(*plan, operands, input, output, part, chunk, (symrail_u32)(how & 0xff),
                                               (how >> 8) != 0, blockIdx.x);
     executor.run();
-}
-
-extern "C" __global__ void __launch_bounds__(512) straight_packets(const __grid_constant__ symrail_straight call) {
-    symrail_packets<SYMRAIL_NUMBER>(call, blockIdx.x);
-}
-
-extern "C" __global__ void __launch_bounds__(512) straight_pushed(const __grid_constant__ symrail_straight call) {
-    __shared__ symrail_u64 done[2];
-    symrail_pushed<SYMRAIL_NUMBER> pushed(call, done, blockIdx.x);
-    pushed.run();
 }
 
 extern "C" __global__ void __launch_bounds__(1024) divide_elements(symrail_u64 at, symrail_u64 count, symrail_u64 by) {

@@ -275,33 +275,41 @@ struct symrail_pushed {
             symrail_store_element<N>(slot(1, i, call.me, other(k)) + at, code);
     }
 
-    SYMRAIL_WAITER_FN void run() {
+    /* Every kernel begins with this. `false`: a rank has given up. */
+    SYMRAIL_WAITER_FN bool begins() {
         symrail_straight_launched();
         symrail_u64 word = call.words + 16 + 8 * block;
         begin_at(symrail_ld_gpu(word));
         if (symrail_all::rank() < 2) symrail_st_shared(done + symrail_all::rank(), 0);
-        if (!symrail_straight_begin(call, first, block)) return;
+        if (!symrail_straight_begin(call, first, block)) return false;
         if (symrail_all::rank() == 0) symrail_st_gpu(word, first + chunks * slots);
-        symrail_u32 quarter = symrail_all::rank() / (symrail_all::size() / 4);
-        if (reduces_all()) {
-            if (quarter < 1) push<symrail_role<0, 1>>();
-            else if (quarter < 3) reduce<symrail_role<1, 2>>(done + 1);
-            else take<symrail_role<3, 1>>(1);
-        } else if (symrail_is_rooted(call) && !(call.collective == SYMRAIL_GATHER && call.me == call.root)) {
-            /* One of the two has nothing to do but to say so. */
-            typedef symrail_role<0, 4> all;
-            bool pushes = call.collective == SYMRAIL_GATHER || symrail_gives(call, call.me);
-            if (!pushes) push<all>();
-            if (symrail_moves(call)) take<all>(0);
-            else reduce<all>(done);
-            if (pushes) push<all>();
-        } else if (quarter < 2) {
-            push<symrail_role<0, 2>>();
-        } else if (symrail_moves(call)) {
-            take<symrail_role<2, 2>>(0);
-        } else {
-            reduce<symrail_role<2, 2>>(done);
-        }
+        return true;
+    }
+    SYMRAIL_WAITER_FN symrail_u32 quarter() const { return symrail_all::rank() / (symrail_all::size() / 4); }
+
+    /* The kernels; collectives/src/gpu/straight.rs (`Launched`) chooses among them. */
+    SYMRAIL_WAITER_FN void all_reduce() {
+        if (!begins()) return;
+        if (quarter() < 1) push<symrail_role<0, 1>>();
+        else if (quarter() < 3) reduce<symrail_role<1, 2>>(done + 1);
+        else take<symrail_role<3, 1>>(1);
+    }
+    /* Ranks that send or receive: all threads do so, and say for the other role that it has nothing to do. */
+    SYMRAIL_WAITER_FN void one_way() {
+        if (!begins()) return;
+        typedef symrail_role<0, 4> all;
+        bool pushes = call.collective == SYMRAIL_GATHER || symrail_gives(call, call.me);
+        if (!pushes) push<all>();
+        if (symrail_moves(call)) take<all>(0);
+        else reduce<all>(done);
+        if (pushes) push<all>();
+    }
+    /* Ranks that send and receive. */
+    SYMRAIL_WAITER_FN void both_ways() {
+        if (!begins()) return;
+        if (quarter() < 2) push<symrail_role<0, 2>>();
+        else if (symrail_moves(call)) take<symrail_role<2, 2>>(0);
+        else reduce<symrail_role<2, 2>>(done);
     }
 };
 

@@ -7,7 +7,8 @@ mod support;
 
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Compiled, Program, Result};
-use symrail_collectives::gpu::program;
+use symrail_collectives::gpu::program::Which;
+use symrail_collectives::gpu::straight::StraightKernel;
 use symrail_collectives::{DataType, TYPES_ON_GPUS};
 
 use support::nvrtc;
@@ -27,23 +28,28 @@ fn the_executor_becomes_ptx_and_machine_code() {
         (DataType::Float8E4m3, "sm_90", Nvrtc::compile_quickly),
         (DataType::Bfloat16, "sm_80", Nvrtc::compile_quickly),
     ] {
-        let source = program::source(ty).unwrap();
-        let compiled = compile(&nvrtc, &program::program(&source), arch).unwrap();
-        assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
-        let ptx = String::from_utf8_lossy(compiled.ptx());
-        assert!(
-            ["execute_plan", "straight_packets", "straight_pushed"]
-                .iter()
-                .all(|one| ptx.contains(&format!(".entry {one}("))),
-            "{ty:?} for {arch}"
-        );
+        use StraightKernel::{AllReduce, BothWays, OneWay, Packets};
+        let straight = |kernel| (Which::Straight(kernel, ty), "straight_pushed");
+        for (which, kernel) in [
+            (Which::Executor(ty), "execute_plan"),
+            (Which::Straight(Packets, ty), "straight_packets"),
+            straight(AllReduce),
+            straight(OneWay),
+            straight(BothWays),
+        ] {
+            let source = which.source().unwrap();
+            let compiled = compile(&nvrtc, &which.program(&source), arch).unwrap();
+            assert_eq!(compiled.log(), "", "{which:?} for {arch}");
+            let ptx = String::from_utf8_lossy(compiled.ptx());
+            assert!(ptx.contains(&format!(".entry {kernel}(")), "{which:?} for {arch}");
+        }
     }
 }
 
 #[test]
 fn types_of_the_host_alone_have_no_kernels() {
     for &ty in DataType::ALL {
-        assert_eq!(program::source(ty).is_ok(), TYPES_ON_GPUS.contains(&ty), "{ty}");
+        assert_eq!(Which::Executor(ty).source().is_ok(), TYPES_ON_GPUS.contains(&ty), "{ty}");
     }
 }
 
@@ -57,7 +63,8 @@ fn kernels_of_users_have_memory_channels() {
 #[test]
 fn sends_and_receives_become_machine_code() {
     let Some(nvrtc) = nvrtc() else { return };
-    let compiled = nvrtc.compile(&program::exchange(), "sm_90").unwrap();
+    let source = Which::Exchange.source().unwrap();
+    let compiled = nvrtc.compile(&Which::Exchange.program(&source), "sm_90").unwrap();
     assert_eq!(compiled.log(), "");
     let ptx = String::from_utf8_lossy(compiled.ptx());
     assert!([".entry exchange(", ".entry exchange_few("].iter().all(|one| ptx.contains(one)));
@@ -69,8 +76,9 @@ fn norms_become_machine_code() {
     for (ty, arch, compile) in
         [(DataType::Bfloat16, "sm_90", Nvrtc::compile as Compile), (DataType::Float32, "sm_80", Nvrtc::compile_quickly)]
     {
-        let source = program::normed_source(ty).unwrap();
-        let compiled = compile(&nvrtc, &program::normed(&source), arch).unwrap();
+        let which = Which::Normed(ty);
+        let source = which.source().unwrap();
+        let compiled = compile(&nvrtc, &which.program(&source), arch).unwrap();
         assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
         let ptx = String::from_utf8_lossy(compiled.ptx());
         assert!([".entry normed_packets(", ".entry normed_pushed("].iter().all(|one| ptx.contains(one)), "{ty:?}");

@@ -120,7 +120,7 @@ impl Pes {
                     let call = Call {
                         plan: 0,
                         input: argument.as_ptr() as u64,
-                        output: u64::from(how.way == Way::Packets),
+                        output: call.kernel(how.way, pe as u64) as u64,
                         part: 0,
                         chunk: 0,
                         how: 0,

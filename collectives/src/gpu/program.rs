@@ -1,4 +1,5 @@
-//! The kernels: one program for each type of elements, which runs plans, and one for sends and receives.
+//! The programs: for each type of elements one that runs plans and one for each kernel without a plan, since the compiler
+//! takes seconds for a program, on one core; and one for sends and receives.
 
 use std::sync::Arc;
 
@@ -6,14 +7,17 @@ use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Module, Program};
 
+use super::straight::StraightKernel;
 use crate::error::{Error, Result};
 use crate::number::DataType;
 
 /// A program.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Which {
+pub enum Which {
     /// Plans on elements of a type.
     Executor(DataType),
+    /// A kernel without a plan, for elements of a type.
+    Straight(StraightKernel, DataType),
     /// Sends and receives.
     Exchange,
     /// All-reduces with an RMS norm, of elements of a type.
@@ -25,12 +29,53 @@ pub(super) enum Which {
 /// # Errors
 /// The compiler's error, or the driver's.
 pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Arc<Module>> {
-    Ok(match which {
-        Which::Executor(ty) => device.load(nvrtc, &program(&source(ty)?))?,
-        Which::Normed(ty) => device.load(nvrtc, &normed(&normed_source(ty)?))?,
-        Which::Exchange => device.load(nvrtc, &exchange())?,
-    })
+    Ok(device.load(nvrtc, &which.program(&which.source()?))?)
 }
+
+/// Compiles programs at the same time. Errors are those of [`load`], which finds what is compiled.
+pub(super) fn compile(device: &GpuDevice, nvrtc: &Nvrtc, programs: &[Which]) {
+    std::thread::scope(|scope| {
+        for which in programs {
+            let compile = || which.source().map(|source| device.compile(nvrtc, &which.program(&source)).map(drop));
+            // Without a thread, `load` compiles it.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(compile()));
+        }
+    });
+}
+
+impl Which {
+    /// The source.
+    ///
+    /// # Errors
+    /// The type is not one of [`TYPES_ON_GPUS`](crate::TYPES_ON_GPUS).
+    pub fn source(self) -> Result<String> {
+        let (ty, text, kernel) = match self {
+            Which::Exchange => return Ok(include_str!("../../cu/exchange.cu").into()),
+            Which::Executor(ty) => (ty, include_str!("../../cu/executor.cu"), ""),
+            Which::Normed(ty) => (ty, include_str!("../../cu/normed.cu"), ""),
+            Which::Straight(StraightKernel::Packets, ty) => (ty, include_str!("../../cu/packets.cu"), ""),
+            Which::Straight(StraightKernel::AllReduce, ty) => (ty, PUSHED, "all_reduce"),
+            Which::Straight(StraightKernel::OneWay, ty) => (ty, PUSHED, "one_way"),
+            Which::Straight(StraightKernel::BothWays, ty) => (ty, PUSHED, "both_ways"),
+        };
+        Ok(format!("#define SYMRAIL_NUMBER symrail_{}\n#define SYMRAIL_PUSHED {kernel}\n{text}", number(ty)?))
+    }
+
+    /// The program of its source.
+    #[must_use]
+    pub fn program(self, source: &str) -> Program<'_> {
+        let name = match self {
+            Which::Executor(_) => "executor.cu",
+            Which::Straight(StraightKernel::Packets, _) => "packets.cu",
+            Which::Straight(..) => "pushed.cu",
+            Which::Exchange => "exchange.cu",
+            Which::Normed(_) => "normed.cu",
+        };
+        Program::new(name, source).with_headers(&HEADERS)
+    }
+}
+
+const PUSHED: &str = include_str!("../../cu/pushed.cu");
 
 /// The programs' headers besides the device API's.
 const HEADERS: [(&std::ffi::CStr, &str); 13] = [
@@ -48,22 +93,6 @@ const HEADERS: [(&std::ffi::CStr, &str); 13] = [
     (c"executor.cuh", include_str!("../../cu/executor.cuh")),
     (c"exchange.cuh", include_str!("../../cu/exchange.cuh")),
 ];
-
-/// The source for elements of a type of [`TYPES_ON_GPUS`](crate::TYPES_ON_GPUS).
-///
-/// # Errors
-/// The type is another one.
-pub fn source(ty: DataType) -> Result<String> {
-    Ok(format!("#define SYMRAIL_NUMBER symrail_{}\n{}", number(ty)?, include_str!("../../cu/executor.cu")))
-}
-
-/// The source of all-reduces with an RMS norm.
-///
-/// # Errors
-/// As for [`source`].
-pub fn normed_source(ty: DataType) -> Result<String> {
-    Ok(format!("#define SYMRAIL_NUMBER symrail_{}\n{}", number(ty)?, include_str!("../../cu/normed.cu")))
-}
 
 /// A type's name in kernels.
 fn number(ty: DataType) -> Result<&'static str> {
@@ -85,22 +114,4 @@ fn number(ty: DataType) -> Result<&'static str> {
             return Err(Error::Call(format!("there are no kernels for elements of {ty}")));
         }
     })
-}
-
-/// The program of a [`source`].
-#[must_use]
-pub fn program(source: &str) -> Program<'_> {
-    Program::new("executor.cu", source).with_headers(&HEADERS)
-}
-
-/// The program of a [`normed_source`].
-#[must_use]
-pub fn normed(source: &str) -> Program<'_> {
-    Program::new("normed.cu", source).with_headers(&HEADERS)
-}
-
-/// The program of sends and receives.
-#[must_use]
-pub fn exchange() -> Program<'static> {
-    Program::new("exchange.cu", include_str!("../../cu/exchange.cu")).with_headers(&HEADERS)
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
+use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::Alarm;
 use symrail::rounds::Report;
@@ -20,8 +21,9 @@ pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_R
 use super::memory::SymmetricMemory;
 use super::normed::RmsNorm;
 use super::plan::{Memory, reached};
+use super::program::{Which, load};
 use crate::error::{Error, Result};
-use crate::number::{Accumulate, ReduceOp};
+use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::Collective;
 
 /// The number of a gather in kernels: no plan has it.
@@ -49,6 +51,60 @@ pub enum Way {
     Packets,
     /// Chunk by chunk through slots.
     Pushed,
+}
+
+/// A kernel of the two algorithms, by its number in the emulator (`tests/host/executor.cpp`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum StraightKernel {
+    /// [`Way::Packets`].
+    Packets = 0,
+    /// [`Way::Pushed`], all-reduces.
+    AllReduce = 1,
+    /// [`Way::Pushed`], ranks that only send or only receive.
+    OneWay = 2,
+    /// [`Way::Pushed`], all others.
+    BothWays = 3,
+}
+
+/// The kernels for a type of elements.
+pub(super) struct Kernels {
+    packets: Kernel,
+    all_reduce: Kernel,
+    one_way: Kernel,
+    both_ways: Kernel,
+}
+
+impl Kernels {
+    /// Their programs.
+    pub fn programs(ty: DataType) -> [Which; 4] {
+        use StraightKernel::{AllReduce, BothWays, OneWay, Packets};
+        [Packets, AllReduce, OneWay, BothWays].map(|kernel| Which::Straight(kernel, ty))
+    }
+
+    /// Loads them.
+    ///
+    /// # Errors
+    /// The compiler's, or the driver's.
+    pub fn load(device: &GpuDevice, nvrtc: &Nvrtc, ty: DataType) -> Result<Kernels> {
+        let [packets, all_reduce, one_way, both_ways] =
+            Kernels::programs(ty).map(|program| load(device, nvrtc, program));
+        Ok(Kernels {
+            packets: packets?.kernel("straight_packets")?,
+            all_reduce: all_reduce?.kernel("straight_pushed")?,
+            one_way: one_way?.kernel("straight_pushed")?,
+            both_ways: both_ways?.kernel("straight_pushed")?,
+        })
+    }
+
+    fn of(&self, kernel: StraightKernel) -> &Kernel {
+        match kernel {
+            StraightKernel::Packets => &self.packets,
+            StraightKernel::AllReduce => &self.all_reduce,
+            StraightKernel::OneWay => &self.one_way,
+            StraightKernel::BothWays => &self.both_ways,
+        }
+    }
 }
 
 /// The largest part that packets can carry among `n` ranks.
@@ -173,6 +229,19 @@ impl StraightCall {
             Collective::Broadcast => BROADCAST,
             Collective::Reduce => REDUCE_TO,
             _ => ALL_TO_ALL,
+        }
+    }
+
+    /// The kernel that rank `me` launches.
+    #[must_use]
+    pub fn kernel(&self, way: Way, me: u64) -> StraightKernel {
+        let is_rooted = self.collective >= BROADCAST;
+        match way {
+            Way::Packets => StraightKernel::Packets,
+            Way::Pushed if self.collective == ALL_REDUCE => StraightKernel::AllReduce,
+            // The root of a gather has its own part to copy, besides those that it receives.
+            Way::Pushed if is_rooted && !(self.collective == GATHER && me == self.root) => StraightKernel::OneWay,
+            Way::Pushed => StraightKernel::BothWays,
         }
     }
 
@@ -320,7 +389,8 @@ impl Straight {
     ///
     /// # Errors
     /// The driver's.
-    pub unsafe fn launch(&self, stream: &Stream, kernel: &Kernel, way: Way, call: &StraightCall) -> Result<()> {
+    pub unsafe fn launch(&self, stream: &Stream, kernels: &Kernels, way: Way, call: &StraightCall) -> Result<()> {
+        let kernel = kernels.of(call.kernel(way, self.me));
         let (blocks, threads, chunk) = call.shape(way, &self.sizes);
         let argument = call.argument(&self.at, &self.sizes, self.me, blocks, chunk);
         let shape = Shape { blocks: blocks as u32, threads: threads as u32 };

@@ -92,16 +92,20 @@ static auto with_type(int type, DO&& what) {
 extern "C" void execute(int type, const Call* call) {
     with_type(type, [call](auto number) { run<decltype(number)>(*call); });
 }
-// Without a plan: `input` is the address of the kernel's argument, `output` is whether packets carry the data.
+// Without a plan: `input` is the address of the kernel's argument, `output` is the kernel (`StraightKernel`).
 extern "C" void straight(int type, const Call* call) {
     with_type(type, [call](auto number) {
         typedef decltype(number) N;
         const symrail_straight& argument = *(const symrail_straight*)call->input;
         std::vector<symrail_u64> done(2 * call->blocks);
         launch(*call, [&](symrail_u32 b) {
-            if (call->output != 0) return symrail_packets<N>(argument, b);
             symrail_pushed<N> pushed(argument, &done[2 * b], b);
-            pushed.run();
+            switch (call->output) {
+                case 0: return symrail_packets<N>(argument, b);
+                case 1: return pushed.all_reduce();
+                case 2: return pushed.one_way();
+                default: return pushed.both_ways();
+            }
         });
     });
 }

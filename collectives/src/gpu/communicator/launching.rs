@@ -8,7 +8,6 @@ use super::{GpuCommunicator, Kernels};
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::gpu::plan::{Call, GpuPlan, Memory};
-use crate::gpu::program::{Which, load};
 use crate::gpu::stage::{Stage, StagedCall};
 use crate::gpu::straight::{Straight, StraightCall, Way as StraightWay};
 use crate::number::DataType;
@@ -203,7 +202,7 @@ impl GpuCommunicator {
                 chunk: self.selection.chunk(collective, message_of(collective, input.len, output.len)),
             };
             // SAFETY: the caller's promise.
-            return unsafe { straight.launch(stream, kernels.straight(way), way, &call) };
+            return unsafe { straight.launch(stream, &kernels.straight, way, &call) };
         }
         let plan = self.plans.get(choice).ok_or_else(|| choice.unknown())?;
         let call = Call { input, output, part, op: how.reduction.op(), accumulate: self.accumulate };
@@ -268,15 +267,7 @@ impl GpuCommunicator {
                 .insert(choice.clone(), GpuPlan::new(&self.device, &mut self.memory, &self.abort, plan, capacity)?);
         }
         if !self.kernels.contains_key(&ty) {
-            let module = load(&self.device, &self.nvrtc, Which::Executor(ty))?;
-            let kernels = Kernels {
-                execute: module.kernel("execute_plan")?,
-                packets: module.kernel("straight_packets")?,
-                pushed: module.kernel("straight_pushed")?,
-                divide: module.kernel("divide_elements")?,
-                multiply: module.kernel("multiply_elements")?,
-            };
-            self.kernels.insert(ty, kernels);
+            self.kernels.insert(ty, Kernels::load(&self.device, &self.nvrtc, ty)?);
         }
         Ok(())
     }

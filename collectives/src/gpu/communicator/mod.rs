@@ -17,8 +17,9 @@ use super::abort::AbortHandle;
 use super::exchange::{self, Exchange};
 use super::memory::SymmetricMemory;
 use super::plan::GpuPlan;
+use super::program::{self, Which};
 use super::stage::Stage;
-use super::straight::{Straight, Way};
+use super::straight::{self, Straight, Way};
 use crate::error::Result;
 use crate::members::Members;
 use crate::number::{Accumulate, DataType};
@@ -27,19 +28,23 @@ use crate::selection::{Choice, GPU, Selection};
 /// The kernels for a type of elements.
 struct Kernels {
     execute: Kernel,
-    packets: Kernel,
-    pushed: Kernel,
     divide: Kernel,
     multiply: Kernel,
+    straight: straight::Kernels,
 }
 
 impl Kernels {
-    /// The kernel of an algorithm without a plan.
-    fn straight(&self, way: Way) -> &Kernel {
-        match way {
-            Way::Packets => &self.packets,
-            Way::Pushed => &self.pushed,
-        }
+    /// Compiles and loads them.
+    fn load(device: &GpuDevice, nvrtc: &Nvrtc, ty: DataType) -> Result<Kernels> {
+        let plans = Which::Executor(ty);
+        program::compile(device, nvrtc, &[&[plans], &straight::Kernels::programs(ty)[..]].concat());
+        let module = program::load(device, nvrtc, plans)?;
+        Ok(Kernels {
+            execute: module.kernel("execute_plan")?,
+            divide: module.kernel("divide_elements")?,
+            multiply: module.kernel("multiply_elements")?,
+            straight: straight::Kernels::load(device, nvrtc, ty)?,
+        })
     }
 }
 

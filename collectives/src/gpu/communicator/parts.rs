@@ -103,7 +103,7 @@ impl GpuCommunicator {
                 return Err(choice.unknown());
             };
             // SAFETY: the caller's promise.
-            unsafe { straight.launch(stream, kernels.straight(way), way, &call) }
+            unsafe { straight.launch(stream, &kernels.straight, way, &call) }
         })
     }
 }
