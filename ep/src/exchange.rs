@@ -15,7 +15,7 @@
 
 use std::time::{Duration, Instant};
 
-use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SymSlice, rounds};
+use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SignalUpdate, SymSlice, rounds};
 
 use crate::error::{Error, Result};
 
@@ -283,21 +283,12 @@ impl Exchange {
     /// An error of the runtime.
     pub fn send(&mut self, to: Pe, bytes: usize) -> Result<()> {
         let (me, number) = (self.rt.my_pe(), self.sent[to as usize]);
-        let word = (&*self.words, me as usize * SLOTS + number as usize % SLOTS);
+        let signal = SignalUpdate::set((&*self.words, me as usize * SLOTS + number as usize % SLOTS), number + 1);
         let (dest, source) = (self.at(me, number), self.at(to, number));
         if self.rt.is_mapped(to) {
-            self.inbox.put_signal(dest, &[], word, number + 1, SignalOp::Set, to)?;
+            self.inbox.put_signal(dest, &[], signal, to)?;
         } else {
-            let put = self.inbox.put_signal_tracked(
-                dest,
-                &self.outbox,
-                source,
-                bytes,
-                word,
-                number + 1,
-                SignalOp::Set,
-                to,
-            )?;
+            let put = self.inbox.put_signal_tracked(dest, &self.outbox, source, bytes, signal, to)?;
             self.deliveries[to as usize * SLOTS + number as usize % SLOTS] = Some(put);
         }
         self.sent[to as usize] += 1;

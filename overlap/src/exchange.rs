@@ -4,7 +4,7 @@
 
 use symrail::rounds::{self, Abort, Poison, SignalWords};
 use symrail::team::heap::{Block, aligned};
-use symrail::{Group, Pe, Runtime, SignalOp, Team, TeamHeap};
+use symrail::{Group, Pe, Runtime, SignalOp, SignalUpdate, Team, TeamHeap};
 
 use crate::error::{Error, Result};
 use crate::product::Product;
@@ -143,7 +143,7 @@ impl Exchange {
     /// Starts to put rows of this rank to another rank's memory and then to set a word there.
     pub fn put(&mut self, from: &Rows, to: usize, at: usize, word: Word) -> Result<()> {
         self.step(&Step::Put { to, rows: from.rows.clone() });
-        let signal = (self.words.address(word), self.round, SignalOp::Set);
+        let signal = SignalUpdate::set(self.words.address(word), self.round);
         let (dest, source, bytes) = (self.number(at), self.number(from.at), from.len() * size_of::<f32>());
         // SAFETY: the source is this plan's memory, and stays unchanged until the round has ended with a quiet.
         Ok(unsafe { self.runtime().put_signal_nbi(dest.cast(), source.cast(), bytes, signal, self.pe(to)) }?)

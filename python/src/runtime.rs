@@ -403,8 +403,8 @@ impl Runtime {
     ) -> PyResult<()> {
         self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let signal: Signal =
-            (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
+        let word = words::signal_word(&self.job, signal_var, offset)?;
+        let signal = Signal { word, value: signal_val, op: words::signal_op(signal_op)? };
         self.copy(py, Transfer::Put(Some(signal)), &Sides::of_put(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
@@ -425,8 +425,8 @@ impl Runtime {
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let signal: Signal =
-            (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
+        let word = words::signal_word(&self.job, signal_var, offset)?;
+        let signal = Signal { word, value: signal_val, op: words::signal_op(signal_op)? };
         match stream_of(stream)? {
             Some(stream) => py.detach(|| self.job.streams()?.signal(signal, pe, stream)),
             None => waiting(py, None, || raw::signal_op(rt, signal, pe)),

@@ -34,7 +34,7 @@ pub fn signal_word(job: &Job, array: &Bound<'_, PyAny>, offset: usize) -> PyResu
 }
 
 /// The signal operation that a user names.
-pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
+pub fn signal_op(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
     one_of(op, SignalOp::VARIANTS, SignalOp::into, "signal_op")
 }
 

@@ -85,7 +85,7 @@ pub use delivery::Delivery;
 pub use error::{Error, Result};
 pub use interrupt::{GoOn, InterruptPoll, with_timeout};
 pub use operations::Operations;
-pub use rma::{SignalOp, Strided};
+pub use rma::{SignalOp, SignalUpdate, Strided};
 pub use runtime::Runtime;
 pub use symmetric::wait::Elements;
 pub use symmetric::{SymSlice, SymView, Symmetric};

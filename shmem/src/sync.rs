@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use symrail_core::{SignalOp, lock};
+use symrail_core::{SignalUpdate, lock};
 use symrail_heap::SymmetricHeap;
 use symrail_kernels::barrier_plan::WORDS;
 use symrail_kernels::cpu::DeviceTeam;
@@ -103,7 +103,7 @@ impl Everybody<'_> {
         };
         let to = (job.me + 1) % job.n_pes;
         let here = |offset: u64| at(space.base, self.area.offset + offset);
-        let signal = (here(CALL_SIGNAL).cast::<u64>(), expected, SignalOp::Set);
+        let signal = SignalUpdate::set(here(CALL_SIGNAL).cast::<u64>(), expected);
         // SAFETY: the source lives until the call returns, after which it may be re-used.
         unsafe { ops.put_signal(here(CALL), mine.as_ptr(), mine.len(), signal, to) }?;
         ops.wait_for(what, Among::All(job.everybody()), || {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use symrail::kernels::cpu::{Cmp, Grid, SignalOp, Symmetric, Thread};
+use symrail::kernels::cpu::{Cmp, Grid, SignalOp, SignalUpdate, Symmetric, Thread};
 use symrail::rounds::{self, Poison};
 use symrail_core::lock;
 
@@ -254,7 +254,7 @@ where
                 return Ok(false);
             }
             let full = self.words.full(me, queue.count)?;
-            self.thread.put_signal_nbi(slot_of(me)?, memory, full, word, SignalOp::Set, pe)?;
+            self.thread.put_signal_nbi(slot_of(me)?, memory, SignalUpdate::set(full, word), pe)?;
         }
         queue.count += 1;
         queue.left = queue.left.part(len, queue.left.len() - len)?;

@@ -11,7 +11,7 @@ use symrail_transport::Pe;
 
 use super::tree;
 use crate::error::Result;
-use crate::rma::SignalOp;
+use crate::rma::SignalUpdate;
 use crate::space::load;
 use crate::team::Team;
 use crate::team::area::TICKETS;
@@ -59,10 +59,10 @@ pub(super) unsafe fn send(
     dest: *mut u8,
     source: *const u8,
     bytes: usize,
-    signal: (*mut u64, u64, SignalOp),
+    signal: SignalUpdate<*mut u64>,
     pe: Pe,
 ) -> Result<()> {
-    let (word, value, op) = signal;
+    let SignalUpdate { word, value, op } = signal;
     // SAFETY: the caller's promise.
     unsafe {
         if bytes == 0 {
@@ -92,7 +92,7 @@ pub(super) unsafe fn send_counted(
         if team.counts() && bytes > 0 {
             team.ops().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
         } else {
-            send(team, dest, source, bytes, (word, 1, SignalOp::Add), pe)
+            send(team, dest, source, bytes, SignalUpdate::add(word, 1), pe)
         }
     }
 }

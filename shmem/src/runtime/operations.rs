@@ -8,7 +8,7 @@ use crate::atomics::AmoInteger;
 use crate::context::Context;
 use crate::delivery::Delivery;
 use crate::error::Result;
-use crate::rma::{SignalOp, Strided};
+use crate::rma::{SignalOp, SignalUpdate, Strided};
 
 impl Runtime {
     /// Makes a context. Not collective: each PE may have its own number of contexts.
@@ -31,7 +31,7 @@ impl Runtime {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        signal: (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
     ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
@@ -107,8 +107,8 @@ operations_of! { Runtime: "the default context", Context: "this context"; {
         get_nbi(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
         iput(dest: *mut u8, source: *const u8, shape: Strided, pe: Pe);
         iget(dest: *mut u8, source: *const u8, shape: Strided, pe: Pe);
-        put_signal(dest: *mut u8, source: *const u8, len: usize, signal: (*mut u64, u64, SignalOp), pe: Pe);
-        put_signal_nbi(dest: *mut u8, source: *const u8, len: usize, signal: (*mut u64, u64, SignalOp), pe: Pe);
+        put_signal(dest: *mut u8, source: *const u8, len: usize, signal: SignalUpdate<*mut u64>, pe: Pe);
+        put_signal_nbi(dest: *mut u8, source: *const u8, len: usize, signal: SignalUpdate<*mut u64>, pe: Pe);
         fetch_amo_nbi(result: *mut u8, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe);
     }
     safe {
