@@ -71,19 +71,19 @@ impl PointToPoint {
     ) -> PyResult<()> {
         let (to, from, bytes) = self.sides(dst, src, rank, true)?;
         // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, (rank, tag), to, from, bytes) })
+        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, rank, tag, to, from, bytes) })
     }
 
     /// Lets a rank send, and waits for it.
     fn receive(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         // SAFETY: `free` waits for what streams do; what is sent to is the sender's to choose.
-        self.call(py, stream, |copies, stream| unsafe { copies.receive(stream, (rank, tag)) })
+        self.call(py, stream, |copies, stream| unsafe { copies.receive(stream, rank, tag) })
     }
 
     /// Lets a rank fetch, and waits for it.
     fn offer(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         // SAFETY: as above.
-        self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, (rank, tag)) })
+        self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, rank, tag) })
     }
 
     /// Copies the symmetric `src` of a rank to `dst`, once that rank offers.
@@ -98,7 +98,7 @@ impl PointToPoint {
     ) -> PyResult<()> {
         let (from, to, bytes) = self.sides(src, dst, rank, false)?;
         // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, (rank, tag), to, from, bytes) })
+        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, rank, tag, to, from, bytes) })
     }
 
     /// Raises the errors of copies that are over.
