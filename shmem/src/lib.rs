@@ -98,3 +98,4 @@ pub use symrail_transport::env::Settings;
 pub use team::{Group, Team, TeamHeap};
 pub use wait::{Cmp, WaitWord};
 pub use wait_many::WordSet;
+pub use waiting::{BoundedWait, Ended};

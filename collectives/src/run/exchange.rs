@@ -205,7 +205,7 @@ where
     /// Works on all queues until they are done. The time-out limits a time without progress.
     fn all(&self, queues: &mut [Queue], timeout: Duration, ended: &AtomicBool) -> Result<()> {
         (0..self.members.n()).try_for_each(|rank| self.is_taken(rank))?;
-        let mut wait = Wait::new(WHAT, self.members.team(), ended);
+        let mut wait = Wait::new(WHAT, self.members.team(), ended, timeout);
         loop {
             let (mut done, mut moved) = (true, false);
             for queue in queues.iter_mut() {
@@ -219,12 +219,12 @@ where
                 return queues.iter().try_for_each(|queue| self.is_taken(queue.row.peer));
             }
             if moved {
-                wait = Wait::new(WHAT, self.members.team(), ended);
+                wait.restart();
                 continue;
             }
             // Also drives the engine.
             self.thread.test(self.words.all.at(0)?, Cmp::Eq, u64::MAX)?;
-            if !wait.goes_on(timeout)? {
+            if !wait.goes_on()? {
                 return Err(self.late(queues, timeout));
             }
         }

@@ -83,8 +83,8 @@ impl<'a> Transfer<'a> {
                 wait.restart();
             } else if !(0..ranks).any(|rank| missing(&rank)) {
                 return Ok(());
-            } else if let Some(over) = wait.pause() {
-                return Err(wait.error(over, what, (0..ranks).filter(missing).map(|rank| rank as Pe).collect()));
+            } else if let Some(ended) = wait.pause() {
+                return Err(wait.error(ended, what, (0..ranks).filter(missing).map(|rank| rank as Pe).collect()));
             }
         }
     }

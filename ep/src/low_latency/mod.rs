@@ -207,8 +207,8 @@ impl Masks {
             if missing.is_empty() {
                 return Ok(());
             }
-            let Some(over) = wait.pause() else { continue };
-            let error = wait.error(over, what, missing.clone());
+            let Some(ended) = wait.pause() else { continue };
+            let error = wait.error(ended, what, missing.clone());
             if !self.mask_late || !matches!(error, Error::Round(_)) {
                 return Err(error);
             }
