@@ -123,7 +123,7 @@ pub struct Exchange {
 
 /// The error for ranks that have not arrived at a call `what` in time, for which rank `pe` has waited.
 pub(crate) fn late(pe: Pe, what: &'static str, late: Vec<Pe>, seconds: f64) -> Error {
-    rounds::Error::Late { pe, what, waiting: "other ranks".into(), late, seconds }.into()
+    rounds::Error::TimedOut { pe, what, waiting: "other ranks".into(), late, seconds }.into()
 }
 
 /// An error if a rank's word says that the rank has given up.

@@ -297,7 +297,7 @@ where
             None => (0, WHAT.into()),
         };
         let (pe, late) = (self.thread.my_pe(), vec![self.members.pe(rank as usize)]);
-        rounds::Error::Late { pe, what: WHAT, waiting, late, seconds: timeout.as_secs_f64() }.into()
+        rounds::Error::TimedOut { pe, what: WHAT, waiting, late, seconds: timeout.as_secs_f64() }.into()
     }
 }
 

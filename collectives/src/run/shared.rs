@@ -162,7 +162,7 @@ impl<'a> Shared<'a> {
             if !wait.goes_on()? {
                 let waiting = format!("plan {}{}, {}", self.plan.name, step.place, step.name);
                 let (pe, late, seconds) = (thread.my_pe(), vec![self.pe(by())], self.timeout.as_secs_f64());
-                return Err(rounds::Error::Late { pe, what: CALL, waiting, late, seconds }.into());
+                return Err(rounds::Error::TimedOut { pe, what: CALL, waiting, late, seconds }.into());
             }
         }
         Ok(())

@@ -522,9 +522,9 @@ impl DeviceHighThroughput {
     /// be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
-    /// As for [`DeviceHighThroughput::check`]; [`Late`](symrail::rounds::Error::Late) with the ranks that have not
-    /// announced it within `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if another call
-    /// has returned the dispatch's error.
+    /// As for [`DeviceHighThroughput::check`]; [`TimedOut`](symrail::rounds::Error::TimedOut) with the ranks that have
+    /// not announced it within `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if
+    /// another call has returned the dispatch's error.
     pub fn counts(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
         let told = self.told(stream, limit);
         let counts = told.and_then(|told| {

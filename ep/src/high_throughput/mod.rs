@@ -290,7 +290,7 @@ impl HighThroughput {
 
     /// Refuses later calls if a call has failed after its start, and notifies the others of the late ranks.
     fn poison_on_err<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(Error::Round(rounds::Error::Late { late, seconds, .. })) = &result {
+        if let Err(Error::Round(rounds::Error::TimedOut { late, seconds, .. })) = &result {
             self.headers.give_up(late, *seconds);
             self.rows.give_up(late, *seconds);
         }

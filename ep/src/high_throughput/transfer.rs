@@ -37,8 +37,8 @@ impl<'a> Transfer<'a> {
     /// sent, from its rank and index, and `unpack` reads one that has arrived. Rows of this rank for itself are copied.
     ///
     /// # Errors
-    /// [`Late`](symrail::rounds::Error::Late) if no block has arrived or left for the whole time limit; errors of the
-    /// runtime.
+    /// [`TimedOut`](symrail::rounds::Error::TimedOut) if no block has arrived or left for the whole time limit; errors
+    /// of the runtime.
     pub fn run(
         self,
         (out, into): (&[u32], &[u32]),

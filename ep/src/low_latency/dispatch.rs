@@ -137,9 +137,9 @@ impl LowLatency {
     /// Waits for the tokens of all ranks.
     ///
     /// # Errors
-    /// [`Late`](symrail::rounds::Error::Late), after which the call may be repeated (for example with the late ranks
-    /// [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer), after
-    /// which this dispatch is over.
+    /// [`TimedOut`](symrail::rounds::Error::TimedOut), after which the call may be repeated (for example with the late
+    /// ranks [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer), after which this
+    /// dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own, statistics } = dispatching;
         let (rt, since, mut statistics) =

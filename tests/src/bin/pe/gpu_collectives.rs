@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Kernel, Module, Program, Shape, Stream};
-use symrail::rounds::Error::{Aborted, Late};
+use symrail::rounds::Error::{Aborted, TimedOut};
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::DataType::{self, *};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
@@ -397,7 +397,7 @@ impl<'d> World<'d> {
         if self.rt.my_pe() != 1 {
             let error = call(&mut all).unwrap_err();
             assert!(
-                matches!(&error, Error::Round(Late { late, .. }) if late == &[1])
+                matches!(&error, Error::Round(TimedOut { late, .. }) if late == &[1])
                     || matches!(error, Error::Round(Aborted { .. })),
                 "{error}"
             );
