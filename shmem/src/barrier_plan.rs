@@ -10,11 +10,11 @@
 //! no fabric can deliver in halves. Barriers alternate between two sets of flags: a PE can be one barrier ahead of
 //! another, never two.
 //!
-//! Devices follow the same plans, with words of their own ([`symrail_kernels::barrier_plan`]).
+//! Devices follow the same plans, with words of their own ([`symrail_kernels::barrier_words`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use symrail_kernels::barrier_plan::{SET, Step};
+use symrail_kernels::barrier_words::{SET, Step};
 use symrail_transport::Pe;
 
 use crate::error::Result;

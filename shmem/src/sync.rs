@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use symrail_core::{SignalUpdate, lock};
 use symrail_heap::SymmetricHeap;
-use symrail_kernels::barrier_plan::WORDS;
+use symrail_kernels::barrier_words::WORDS;
 use symrail_kernels::cpu::DeviceTeam;
 use symrail_transport::Pe;
 

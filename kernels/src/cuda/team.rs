@@ -5,7 +5,7 @@ use std::sync::Arc;
 use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu};
 
 use super::error::{Error, Result};
-use crate::barrier_plan::{SET, Step};
+use crate::barrier_words::{SET, Step};
 
 /// The offset of the steps behind the counter, as `SYMRAIL_PLAN_STEPS`.
 pub(super) const STEPS: usize = 128;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
-use symrail_kernels::barrier_plan::WORDS;
+use symrail_kernels::barrier_words::WORDS;
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{
     Compiled, DeviceParts, DeviceState, DeviceTeam, HeapView, Module, OnStream, Program, compiled,
