@@ -7,9 +7,9 @@ use std::ptr;
 use libfabric_sys as ffi;
 
 use super::completion::SlotIndex;
-use super::endpoint::OfiRail;
 use super::fault::fault;
 use super::memory::{PRIVATE, SHARED};
+use super::open::OfiRail;
 use super::provider::traits;
 use super::sockets::{self, Connection};
 use super::{address, atomics};
