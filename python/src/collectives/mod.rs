@@ -20,6 +20,7 @@ use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Resu
 
 use agreed::Parameter;
 
+use crate::deferred_free::defer_refused;
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of_all};
 use crate::exclusive::Exclusive;
 use crate::foreign::ANY_GPU;
@@ -94,19 +95,28 @@ impl Collectives {
         let made = py.detach(|| {
             let _current = Current::keep();
             let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
-            let device = match (gpu.map(HeldGpu::device).zip(nvrtc), &heap) {
-                (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
-                (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
-                (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
-                (Some((device, nvrtc)), Some(heap)) => {
-                    Device::Gpu(Box::new(GpuCommunicator::of_team(device, nvrtc, members, heap)?))
+            let device = || {
+                let mut device = match (gpu.map(HeldGpu::device).zip(nvrtc), &heap) {
+                    (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
+                    (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
+                    (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
+                    (Some((device, nvrtc)), Some(heap)) => {
+                        Device::Gpu(Box::new(GpuCommunicator::of_team(device, nvrtc, members, heap)?))
+                    }
+                };
+                if let (Device::Gpu(device), true) = (&mut device, any_memory) {
+                    device.accept_any_memory()?;
                 }
+                Ok(device)
             };
-            let mut parts = Parts { device, heap };
-            if let (Device::Gpu(device), true) = (&mut parts.device, any_memory) {
-                device.accept_any_memory()?;
+            let device = device();
+            match (device, heap) {
+                (Ok(device), heap) => Ok(Parts { device, heap }),
+                (Err(error), heap) => {
+                    heap.into_iter().for_each(|heap| defer_refused(job, KIND, heap));
+                    Err(error)
+                }
             }
-            Ok(parts)
         });
         let parts = Exclusive::new(Some(made.map_err(raised)?));
         Ok(Collectives { parts, on_gpu, compare, lost: Mutex::default(), number: job.objects.enter(KIND), team })

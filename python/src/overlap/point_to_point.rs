@@ -9,7 +9,7 @@ use symrail_overlap::Error;
 use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
 
 use super::raised;
-use crate::deferred_free::{CollectiveFree, DeferredFree};
+use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
 use crate::errors::{Kind, failed, raise};
 use crate::held::HeldTeam;
 use crate::interrupt;
@@ -51,9 +51,17 @@ impl PointToPoint {
         let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
         let make = || {
             let heap = TeamHeap::new(rt, bytes)?;
-            let kernels = GpuKernels::new(gpu.device(), &gpu.nvrtc()?)?;
-            let copies = GpuPointToPoint::new(&kernels, &heap, &team, tags)?;
-            Ok::<_, Error>(Parts { copies, heap })
+            let copies = || {
+                let kernels = GpuKernels::new(gpu.device(), &gpu.nvrtc()?)?;
+                GpuPointToPoint::new(&kernels, &heap, &team, tags)
+            };
+            match copies() {
+                Ok(copies) => Ok(Parts { copies, heap }),
+                Err(error) => {
+                    defer_refused(job, Parts::KIND, heap);
+                    Err(error)
+                }
+            }
         };
         let parts = py.detach(|| with_timeout(limit, make)).map_err(raised)?;
         Ok(PointToPoint { parts: DeferredFree::new(Arc::clone(job), parts), limit, team })
