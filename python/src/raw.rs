@@ -48,18 +48,11 @@ pub fn signal_op(rt: &Runtime, SignalUpdate { word, value, op }: SignalUpdate<Sp
     rt.signal_op(pointer(word).cast(), value, op, pe)
 }
 
-pub fn fetch_amo(
-    rt: &Runtime,
-    dest: Span,
-    (ty, op): (AmoType, AmoOp),
-    operand: u64,
-    compare: u64,
-    pe: Pe,
-) -> Result<u64> {
+pub fn fetch_amo(rt: &Runtime, dest: Span, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
     rt.fetch_amo(pointer(dest), ty, op, operand, compare, pe)
 }
 
-pub fn amo(rt: &Runtime, dest: Span, (ty, op): (AmoType, AmoOp), operand: u64, pe: Pe) -> Result<()> {
+pub fn amo(rt: &Runtime, dest: Span, ty: AmoType, op: AmoOp, operand: u64, pe: Pe) -> Result<()> {
     rt.amo(pointer(dest), ty, op, operand, 0, pe)
 }
 

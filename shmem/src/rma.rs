@@ -254,7 +254,8 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        (word, copied): (*mut u64, bool),
+        word: *mut u64,
+        copied: bool,
         pe: Pe,
     ) -> Result<()> {
         let from = if copied { Source::Copied(source) } else { Source::Stable(source) };

@@ -11,7 +11,7 @@ use symrail_kernels::barrier_words::WORDS;
 use symrail_kernels::cpu::DeviceTeam;
 use symrail_transport::Pe;
 
-use crate::barrier_plan::{self, FLAG_BYTES, Plan};
+use crate::barrier_plan::{self, Barrier, FLAG_BYTES, Plan};
 use crate::collective::call::CALL_LEN;
 use crate::error::Result;
 use crate::operations::Operations;
@@ -79,8 +79,8 @@ impl Everybody<'_> {
             state.0 += 1;
             state.0
         };
-        let group = self.ops.comm.job.everybody();
-        barrier_plan::run(&self.ops, what, (group, &self.area.plan), (self.area.offset, count), mine)
+        let (group, flags) = (self.ops.comm.job.everybody(), self.area.offset);
+        barrier_plan::run(&self.ops, what, &Barrier { group, plan: &self.area.plan, flags, count }, mine)
     }
 
     /// The number of barriers of all PEs that this PE has entered.

@@ -54,6 +54,14 @@ pub struct OnStream {
     sync: Kernel,
 }
 
+/// The bytes that an operation moves: addresses as the GPU has them.
+#[derive(Clone, Copy)]
+pub(super) struct Moved {
+    pub dest: u64,
+    pub source: u64,
+    pub bytes: u64,
+}
+
 impl OnStream {
     /// Loads the [kernels](super::Program::STREAM) for the device with this state.
     ///
@@ -118,7 +126,7 @@ impl OnStream {
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(dest, bytes, pe).map(|dest| (dest, source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.put, (dest, source), reached, bytes, pe) }
+        unsafe { self.copy(stream, &self.put, Moved { dest, source, bytes }, reached, pe) }
     }
 
     /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, for later work on the stream.
@@ -131,7 +139,7 @@ impl OnStream {
     pub unsafe fn get(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(source, bytes, pe).map(|source| (dest, source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.get, (dest, source), reached, bytes, pe) }
+        unsafe { self.copy(stream, &self.get, Moved { dest, source, bytes }, reached, pe) }
     }
 
     /// Copies by an engine if it is chosen and the GPU can access both addresses, otherwise by the kernel.
@@ -142,9 +150,8 @@ impl OnStream {
         &self,
         stream: &Stream,
         kernel: &Kernel,
-        (dest, source): (u64, u64),
+        Moved { dest, source, bytes }: Moved,
         reached: Option<(u64, u64)>,
-        bytes: u64,
         pe: u32,
     ) -> Result<()> {
         let shape = copying(reached.is_some(), bytes);

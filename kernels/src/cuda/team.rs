@@ -51,8 +51,10 @@ impl DeviceTeam {
     /// The driver's error.
     pub fn new(
         gpu: &Arc<Gpu>,
-        (me, n_pes): (u32, u32),
-        (start, stride): (u32, i32),
+        me: u32,
+        n_pes: u32,
+        start: u32,
+        stride: i32,
         words: DevicePtr,
         steps: &[Step],
     ) -> Result<DeviceTeam> {

@@ -90,7 +90,7 @@ pub(super) unsafe fn send_counted(
     // SAFETY: the caller's promise.
     unsafe {
         if team.counts() && bytes > 0 {
-            team.ops().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
+            team.ops().put_counted(dest, source, bytes, word, bytes <= forgotten(team), pe)
         } else {
             send(team, dest, source, bytes, SignalUpdate::add(word, 1), pe)
         }
@@ -127,7 +127,7 @@ pub(super) unsafe fn broadcast(team: &Team, dest: *mut u8, source: *const u8, by
     }
     let ticket = ticket(team, false)?;
     // SAFETY: the caller's promise.
-    unsafe { pass_on(team, dest, source, bytes, root, (ticket, &tree::children(team.hosts(), root))) }
+    unsafe { pass_on(team, dest, source, bytes, root, ticket, &tree::children(team.hosts(), root)) }
 }
 
 /// This PE's part of a broadcast: receives the data, if it is not the root, and puts it to its children.
@@ -140,7 +140,8 @@ pub(super) unsafe fn pass_on(
     source: *const u8,
     bytes: usize,
     root: u32,
-    (ticket, children): (u64, &[u32]),
+    ticket: u64,
+    children: &[u32],
 ) -> Result<()> {
     let (group, word) = (team.group(), team.area().count(ticket));
     let mut from = source;

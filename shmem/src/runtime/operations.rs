@@ -36,7 +36,7 @@ impl Runtime {
     ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
         let tracked = unsafe { self.operations().put_signal_tracked(dest, source, len, signal, pe) }?;
-        Ok(Delivery::new((self, None), tracked))
+        Ok(Delivery::new(self, None, tracked))
     }
 
     /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail whose target
@@ -58,7 +58,7 @@ impl Runtime {
     ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
         let sent = unsafe { self.operations().put_and_count(dest, source, len, word, pe) }?;
-        Ok(Delivery::of_counted((self, None), sent))
+        Ok(Delivery::of_counted(self, None, sent))
     }
 }
 

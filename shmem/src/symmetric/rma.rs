@@ -193,7 +193,7 @@ impl<T: Symmetric> SymView<'_, T> {
             // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
             unsafe { self.ops().put_signal_tracked(dest, from, len, signal, pe) }
         })?;
-        Ok(Delivery::new((self.runtime(), self.context()), tracked.flatten()))
+        Ok(Delivery::new(self.runtime(), self.context(), tracked.flatten()))
     }
 
     /// A put-signal to this PE (`None`), or one that `start` starts; with all checks.

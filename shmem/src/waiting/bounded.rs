@@ -124,7 +124,8 @@ mod tests {
         let (hour, interrupted) = (Duration::from_secs(3600), AtomicBool::new(false));
         let live = |_| Ok::<_, &str>(());
         assert_eq!(begun(hour, Some(hour), &interrupted).ended(|_| Err("PE 1 is lost")), Err("PE 1 is lost"));
-        let mut wait = begun(hour, Some(hour / 2), &interrupted);
+        assert_eq!(begun(hour, Some(2 * hour), &interrupted).ended(live), Ok(None));
+        let mut wait = begun(hour, Some(hour - Duration::from_secs(1)), &interrupted);
         assert_eq!(wait.ended(live), Ok(Some(Ended::TimedOut)));
         wait.restart();
         assert_eq!(wait.ended(live), Ok(None));
