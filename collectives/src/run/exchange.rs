@@ -120,7 +120,7 @@ impl Exchange {
         let grid = Grid { blocks: 1, threads_per_block: 1 };
         let members = &self.members;
         let ended = AtomicBool::new(false);
-        let run = launch(runtime, &device, grid, (WHAT, &ended), |thread| {
+        let run = launch(runtime, &device, grid, WHAT, &ended, |thread| {
             for &(from, to) in &arranged.own {
                 thread.put(name(to)?, name(from)?, thread.my_pe())?;
             }

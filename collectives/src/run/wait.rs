@@ -57,7 +57,8 @@ pub(super) fn launch<K>(
     runtime: &Runtime,
     device: &CpuDevice,
     grid: Grid,
-    (what, ended): (&'static str, &AtomicBool),
+    what: &'static str,
+    ended: &AtomicBool,
     kernel: K,
 ) -> Result<()>
 where
