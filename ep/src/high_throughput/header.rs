@@ -44,7 +44,8 @@ impl Header {
     /// `routes`: those of the handle, 0 without one.
     pub fn new(
         call: Call,
-        (format, routes): (RowFormat, u32),
+        format: RowFormat,
+        routes: u32,
         per_rank: &[u32],
         per_host: &[u32],
         per_expert: &[u32],

@@ -25,7 +25,8 @@ pub type Read<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
 impl<'a> Transfer<'a> {
     pub fn new(
-        (exchange, statistics): (&'a mut Exchange, &'a mut Statistics),
+        exchange: &'a mut Exchange,
+        statistics: &'a mut Statistics,
         format: RowFormat,
         limit: WaitLimit,
         what: &'static str,
@@ -41,7 +42,8 @@ impl<'a> Transfer<'a> {
     /// of the runtime.
     pub fn run(
         self,
-        (out, into): (&[u32], &[u32]),
+        out: &[u32],
+        into: &[u32],
         mut pack: impl FnMut(usize, usize, Write<'_>) -> Result<()>,
         mut unpack: impl FnMut(usize, usize, Read<'_>) -> Result<()>,
     ) -> Result<()> {
