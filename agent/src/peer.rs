@@ -17,24 +17,24 @@ use crate::outbox::{Delivery, Incoming, Outbox};
 use crate::ring::Ring;
 
 /// A connection, and the rings at both of its ends.
-pub struct Channel {
+pub struct Connection {
     link: Link,
     ours: Ring,
     theirs: Registered,
     incoming: Incoming,
 }
 
-impl Channel {
-    pub fn new(link: Link, ours: Ring, theirs: Registered) -> Channel {
-        Channel { link, ours, theirs, incoming: Incoming::default() }
+impl Connection {
+    pub fn new(link: Link, ours: Ring, theirs: Registered) -> Connection {
+        Connection { link, ours, theirs, incoming: Incoming::default() }
     }
 }
 
 #[derive(Default)]
 struct State {
     /// Mostly one. There are two when both agents have connected at the same time.
-    channels: Vec<Channel>,
-    /// It uses the first channel.
+    connections: Vec<Connection>,
+    /// It uses the first connection.
     outbox: Outbox,
 }
 
@@ -74,11 +74,11 @@ impl Peer {
     }
 
     /// Adds a connection to it.
-    pub fn add(&self, channel: Channel) {
+    pub fn add(&self, connection: Connection) {
         let mut state = lock(&self.state);
         // Of a peer that was lost meanwhile, the other end of the connection must know.
         if self.lost.get().is_none() {
-            state.channels.push(channel);
+            state.connections.push(connection);
             self.open.store(true, Ordering::Release);
         }
     }
@@ -119,32 +119,38 @@ impl Peer {
     pub fn advance(&self, session: &Session, inbox: &Inbox, looks: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         let mut ended = Ok(());
-        for channel in state.channels.iter_mut().filter(|_| looks) {
-            ended = match channel.link.poll() {
+        for connection in state.connections.iter_mut().filter(|_| looks) {
+            ended = match connection.link.poll() {
                 LinkState::Open => ended,
                 LinkState::Closed | LinkState::Left => ended.and(Err("it has left".to_owned())),
                 LinkState::Lost(why) => ended.and(Err(why.clone())),
             };
         }
         let sent = ended.and_then(|()| state.send(session).map_err(|error| error.to_string()));
-        // Behind the looks at all of them: an end that has left has sent everything before, on whichever channel.
-        self.receive(&mut state.channels, session, inbox, sent.is_err())?;
+        // Behind the looks at all of them: an end that has left has sent everything before, on whichever connection.
+        self.receive(&mut state.connections, session, inbox, sent.is_err())?;
         sent
     }
 
     /// Receives notifications; the last ones, of an end that has left, whether there is room or not.
-    fn receive(&self, channels: &mut [Channel], session: &Session, inbox: &Inbox, last: bool) -> Result<(), String> {
-        for channel in channels {
+    fn receive(
+        &self,
+        connections: &mut [Connection],
+        session: &Session,
+        inbox: &Inbox,
+        last: bool,
+    ) -> Result<(), String> {
+        for connection in connections {
             while (last || inbox.has_room())
-                && let Some(message) = channel.incoming.next(&channel.ours, last)?
+                && let Some(message) = connection.incoming.next(&connection.ours, last)?
             {
                 inbox.add(&self.name, message);
-                if channel.incoming.confirm(session, &channel.theirs).is_err() && !last {
+                if connection.incoming.confirm(session, &connection.theirs).is_err() && !last {
                     break;
                 }
             }
             // It fails for a peer that is lost, which a look or an operation finds.
-            let _ = channel.incoming.confirm(session, &channel.theirs);
+            let _ = connection.incoming.confirm(session, &connection.theirs);
         }
         Ok(())
     }
@@ -159,7 +165,7 @@ impl Peer {
         let error = self.lost.get_or_init(|| Error::Lost { agent: self.name.clone(), why: why.to_owned() });
         let mut state = lock(&self.state);
         state.outbox.fail_waiting(error);
-        state.channels.clear();
+        state.connections.clear();
     }
 
     /// Whether it is lost and nothing is under way to it. Operations to a lost peer end within seconds.
@@ -181,7 +187,7 @@ impl Peer {
 
 impl State {
     fn send(&mut self, session: &Session) -> symrail_transport::Result<()> {
-        let State { channels, outbox } = self;
-        channels.first().map_or(Ok(()), |channel| outbox.advance(session, (&channel.ours, &channel.theirs)))
+        let State { connections, outbox } = self;
+        connections.first().map_or(Ok(()), |connection| outbox.advance(session, (&connection.ours, &connection.theirs)))
     }
 }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::inbox::Inbox;
 use crate::metadata::must_be_a_name;
 use crate::outbox::{Delivery, Outbox};
-use crate::peer::{Channel, Peer};
+use crate::peer::{Connection, Peer};
 use crate::ring::Ring;
 use crate::transfer::Running;
 
@@ -268,7 +268,7 @@ impl Shared {
             let Attempt { way, peer, ours, since } = attempt;
             let why = match ended {
                 Ok(Some((link, ring))) => {
-                    peer.add(Channel::new(link, ours, Registered::of_peer(&self.session, ring)));
+                    peer.add(Connection::new(link, ours, Registered::of_peer(&self.session, ring)));
                     continue;
                 }
                 Ok(None) if since.elapsed() <= self.timeout => {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use symrail::{Runtime, Team, TeamHeap};
 
+use crate::buffers::Buffers;
 use crate::error::{Error, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
@@ -160,7 +161,7 @@ impl Communicator {
     /// # Errors
     /// As for [`Prepared::run`].
     pub fn all_reduce(&mut self, input: Buffer, output: Buffer, ty: DataType, op: impl Into<Reduction>) -> Result<()> {
-        self.run(&Collective::AllReduce, (input, output), input.len(), ty, op.into(), 0)
+        self.run(&Collective::AllReduce, Buffers { input, output, part: input.len() }, ty, op.into(), 0)
     }
 
     /// Reduces all PEs' inputs; each PE gets its part. The output may be that part of the input.
@@ -174,7 +175,7 @@ impl Communicator {
         ty: DataType,
         op: impl Into<Reduction>,
     ) -> Result<()> {
-        self.run(&Collective::ReduceScatter, (input, output), output.len(), ty, op.into(), 0)
+        self.run(&Collective::ReduceScatter, Buffers { input, output, part: output.len() }, ty, op.into(), 0)
     }
 
     /// Gives every PE all PEs' inputs, in the order of PEs. The input may be its own part of the output.
@@ -182,7 +183,7 @@ impl Communicator {
     /// # Errors
     /// As for [`Prepared::run`].
     pub fn all_gather(&mut self, input: Buffer, output: Buffer) -> Result<()> {
-        self.move_only(&Collective::AllGather, (input, output), input.len(), 0)
+        self.move_only(&Collective::AllGather, Buffers { input, output, part: input.len() }, 0)
     }
 
     /// Gives every PE its part of every input. The output may be the input.
@@ -191,7 +192,7 @@ impl Communicator {
     /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap and are not the same.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
         let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output), input == output)?;
-        self.move_only(&Collective::AllToAll, (input, output), part, 0)
+        self.move_only(&Collective::AllToAll, Buffers { input, output, part }, 0)
     }
 
     /// Gives every PE the input of PE `root`. The input may be the output.
@@ -199,7 +200,7 @@ impl Communicator {
     /// # Errors
     /// As for [`Prepared::run`]; or there is no such PE.
     pub fn broadcast(&mut self, input: Buffer, output: Buffer, root: u32) -> Result<()> {
-        self.move_only(&Collective::Broadcast, (input, output), input.len(), root)
+        self.move_only(&Collective::Broadcast, Buffers { input, output, part: input.len() }, root)
     }
 
     /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others pass an output of the
@@ -215,7 +216,7 @@ impl Communicator {
         op: impl Into<Reduction>,
         root: u32,
     ) -> Result<()> {
-        self.run(&Collective::Reduce, (input, output), input.len(), ty, op.into(), root)
+        self.run(&Collective::Reduce, Buffers { input, output, part: input.len() }, ty, op.into(), root)
     }
 
     /// Sends and receives, all at once. Not collective: only the named PEs take part. The n-th send from a PE to
@@ -249,15 +250,14 @@ impl Communicator {
         self.exchange.free()
     }
 
-    fn move_only(&mut self, collective: &Collective, buffers: (Buffer, Buffer), part: u64, root: u32) -> Result<()> {
-        self.run(collective, buffers, part, DataType::Uint8, ReduceOp::Sum.into(), root)
+    fn move_only(&mut self, collective: &Collective, buffers: Buffers<Buffer>, root: u32) -> Result<()> {
+        self.run(collective, buffers, DataType::Uint8, ReduceOp::Sum.into(), root)
     }
 
     fn run(
         &mut self,
         collective: &Collective,
-        (input, output): (Buffer, Buffer),
-        part: u64,
+        Buffers { input, output, part }: Buffers<Buffer>,
         data_type: DataType,
         reduction: Reduction,
         root: u32,

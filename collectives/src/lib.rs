@@ -27,6 +27,7 @@
 //! | [`communicator`] | collectives of the CPU device |
 //! | [`gpu`] | collectives of GPUs, on streams |
 //! | [`Selection`] | the choice of a plan for a call |
+//! | `buffers` | the buffers of a call |
 //! | `members` | the PEs of a communicator |
 //! | [`tuning`] | measured choices |
 //! | `defaults` | default plans of a folder, which come first |
@@ -37,6 +38,7 @@
 //! | [`number`] | types of elements, and their reduction |
 //! | [`error`] | errors |
 
+mod buffers;
 pub mod build;
 pub mod communicator;
 mod defaults;

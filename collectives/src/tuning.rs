@@ -107,7 +107,8 @@ impl Tuning {
     /// The runtime's.
     pub fn agree(
         members: &Members,
-        (device, hosts): (&str, usize),
+        device: &str,
+        hosts: usize,
         check: impl Fn(&Table) -> std::result::Result<(), String>,
     ) -> Result<Tuning> {
         let pes = members.n() as usize;

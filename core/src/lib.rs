@@ -54,7 +54,7 @@ pub use escaped::Escaped;
 pub use pci::PciAddress;
 pub use pe::Pe;
 pub use segment::Segment;
-pub use signal::SignalOp;
+pub use signal::{SignalOp, SignalUpdate};
 /// Every value of an enum of codes, as `VARIANTS`.
 pub use strum::VariantArray;
 pub use wait::{Backoff, lock};

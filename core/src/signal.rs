@@ -57,6 +57,32 @@ impl SignalOp {
     }
 }
 
+/// An update of a signal word. The word is named as the operation names memory: by an address, a slice and an index, a
+/// symmetric offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalUpdate<W> {
+    /// The signal word.
+    pub word: W,
+    /// The value that it is set to, or that is added to it.
+    pub value: u64,
+    /// Which of both.
+    pub op: SignalOp,
+}
+
+impl<W> SignalUpdate<W> {
+    /// The update that sets `word` to `value`.
+    #[must_use]
+    pub const fn set(word: W, value: u64) -> Self {
+        SignalUpdate { word, value, op: SignalOp::Set }
+    }
+
+    /// The update that adds `value` to `word`.
+    #[must_use]
+    pub const fn add(word: W, value: u64) -> Self {
+        SignalUpdate { word, value, op: SignalOp::Add }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use strum::VariantArray;

@@ -2,7 +2,7 @@
 
 use symrail::{Pe, Team, TeamHeap};
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Kind};
 use crate::cuda::{GpuKernels, GpuPlan};
 use crate::error::{Error, Result};
 use crate::flow::{Flow, Flows};
@@ -36,8 +36,8 @@ pub struct AllToAll<P = Plan> {
 pub type GpuAllToAll = AllToAll<GpuPlan>;
 
 impl AllToAll {
-    /// Makes a plan. `sends` has the span of the input for each PE of the team, in team order; `receives` has the span
-    /// of the output for each PE's block. Collective over the team.
+    /// Makes a plan for elements of `element` bytes. `sends` has the span of the input for each PE of the team, in team
+    /// order; `receives` has the span of the output for each PE's block. Collective over the team.
     ///
     /// # Errors
     /// [`Error::Plan`] for a number of spans that is not the team's, or elements without bytes;
@@ -45,13 +45,14 @@ impl AllToAll {
     pub fn new(
         heap: &TeamHeap,
         team: &Team,
-        sizes: (usize, Mode),
+        element: usize,
+        mode: Mode,
         sends: &[Span],
         receives: &[Span],
     ) -> Result<AllToAll> {
         heap.must_be_the_hosts()?;
-        let path = |pe| Plan::path(heap.runtime(), pe);
-        let blocks = blocks(team, sizes, (sends, receives), (path, small::MOST))?;
+        let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: small::MOST };
+        let blocks = blocks(team, kind, sends, receives, |pe| Plan::path(heap.runtime(), pe))?;
         let (owner, plan) = (blocks.owner, Plan::new(heap, team, blocks)?);
         let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
         Ok(AllToAll { plan, work })
@@ -76,11 +77,13 @@ impl GpuAllToAll {
         kernels: &GpuKernels,
         heap: &TeamHeap,
         team: &Team,
-        sizes: (usize, Mode),
+        element: usize,
+        mode: Mode,
         sends: &[Span],
         receives: &[Span],
     ) -> Result<GpuAllToAll> {
-        let blocks = blocks(team, sizes, (sends, receives), (|pe| GpuPlan::path(kernels, pe), 0))?;
+        let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: 0 };
+        let blocks = blocks(team, kind, sends, receives, |pe| GpuPlan::path(kernels, pe))?;
         let (owner, plan) = (blocks.owner, GpuPlan::new(kernels, heap, team, blocks)?);
         match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
             Err(full) if full.is_full() => plan.free(team).and(Err(full)),
@@ -101,12 +104,8 @@ impl GpuAllToAll {
 }
 
 /// The blocks of this PE, after all PEs have compared their spans.
-fn blocks(
-    team: &Team,
-    (element, mode): (usize, Mode),
-    (sends, receives): (&[Span], &[Span]),
-    (path, small): (impl Fn(Pe) -> Path, usize),
-) -> Result<Blocks> {
+fn blocks(team: &Team, kind: Kind, sends: &[Span], receives: &[Span], path: impl Fn(Pe) -> Path) -> Result<Blocks> {
+    let Kind { element, mode, .. } = kind;
     let (size, me) = (team.group().size() as usize, team.group().me() as usize);
     // The limit prevents an overflow of any sum of sizes.
     let most = isize::MAX as usize / (4 * size * element.max(1));
@@ -144,7 +143,7 @@ fn blocks(
         }
     }
     let pe = |rank: usize| team.group().pe(rank as u32);
-    Ok(Blocks::new((CALL, element, mode), flows(me, sends, receives), pe, path, (new_owner(), small)))
+    Ok(Blocks::new(kind, flows(me, sends, receives), pe, path))
 }
 
 /// The blocks that the PE of a rank exchanges with others.

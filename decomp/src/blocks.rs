@@ -31,6 +31,27 @@ pub(crate) struct Fetch {
     pub there: u64,
 }
 
+/// What a plan is, beside its blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    pub what: &'static str,
+    /// Bytes of an element.
+    pub element: usize,
+    pub mode: Mode,
+    /// The owner whose workspaces the plan accepts.
+    pub owner: u64,
+    /// The most bytes of a block over rails that has buffers of its own.
+    pub small: usize,
+}
+
+#[cfg(test)]
+impl Kind {
+    /// A kind whose plans have no owner, and no buffers for small blocks.
+    pub fn test(element: usize, mode: Mode) -> Kind {
+        Kind { what: "a test", element, mode, owner: 0, small: 0 }
+    }
+}
+
 /// The blocks of a plan.
 pub(crate) struct Blocks {
     pub what: &'static str,
@@ -58,15 +79,9 @@ pub(crate) struct Extent {
 pub(crate) type Wrong = (Refusal, usize, usize);
 
 impl Blocks {
-    /// `pe` returns the PE of each rank, and `path` how this PE reaches it. Blocks over rails of up to `small` bytes
-    /// have buffers of their own.
-    pub fn new(
-        (what, element, mode): (&'static str, usize, Mode),
-        flows: Flows,
-        pe: impl Fn(usize) -> Pe,
-        path: impl Fn(Pe) -> Path,
-        (owner, small): (u64, usize),
-    ) -> Blocks {
+    /// `pe` returns the PE of each rank, and `path` how this PE reaches it.
+    pub fn new(kind: Kind, flows: Flows, pe: impl Fn(usize) -> Pe, path: impl Fn(Pe) -> Path) -> Blocks {
+        let Kind { what, element, mode, owner, small } = kind;
         let mut end = 0usize;
         let mut room = |elements: usize| {
             let start = end;

@@ -101,7 +101,7 @@ fn seconds(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, bytes: usize, mod
     let (input, output, stream) = team.all_or_none(MEASURING, arrays())?;
     let memory = |array: &DeviceBuffer| GpuMemory { at: array.at().get(), bytes: size * bytes };
     let limit = Duration::from_secs(2 * heap.runtime().settings().timeout_s);
-    let mut it = GpuAllToAll::on_gpu(kernels, heap, team, (ELEMENT, mode), &spans, &spans)?;
+    let mut it = GpuAllToAll::on_gpu(kernels, heap, team, ELEMENT, mode, &spans, &spans)?;
     let mut time = |rounds| {
         // SAFETY: the arrays are large enough, and stay valid until the rounds have ended.
         let post = |plan: &mut GpuPlan| unsafe { plan.post(&stream, memory(&input), memory(&output), &mut it.work) };

@@ -3,7 +3,7 @@
 use symrail::{Group, Pe, Runtime, Team};
 
 use crate::any_plan::AnyPlan;
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Kind};
 use crate::cuda::{GpuKernels, GpuPlan};
 use crate::error::{Error, Result};
 use crate::flow::Flows;
@@ -22,6 +22,18 @@ use symrail::team::heap::Block;
 
 /// The largest element, in bytes.
 const LARGEST_ELEMENT: usize = 1 << 16;
+
+/// A plan that a caller asks for: the parts of a transpose or a halo that both have.
+struct Asked<F> {
+    what: &'static str,
+    /// The parameters that the PEs compare.
+    parameters: Vec<(&'static str, u64)>,
+    /// Bytes of an element.
+    element: usize,
+    fields: usize,
+    mode: Mode,
+    flows: F,
+}
 
 /// An array spread over the PEs of a team. A PE's index in the team is its rank. Several decompositions may exist at
 /// once, on the same or on different teams.
@@ -104,9 +116,7 @@ impl Decomposition {
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
     pub fn transpose(&self, transpose: &Transpose) -> Result<Plan> {
-        let (element, mode) = (transpose.element, transpose.mode);
-        let flows = || transpose.flows(&self.grid, self.rank());
-        self.plan("transpose", &transpose.parameters(), (element, transpose.fields, mode), flows)
+        self.plan(self.asked_transpose(transpose))
     }
 
     /// Makes a plan for updates of a halo, which runs in place. Collective over the team.
@@ -114,8 +124,7 @@ impl Decomposition {
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
     pub fn halo(&self, halo: &Halo) -> Result<Plan> {
-        let flows = || halo.flows(&self.grid, self.rank());
-        self.plan("halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
+        self.plan(self.asked_halo(halo))
     }
 
     /// As [`Decomposition::transpose`], for arrays in a GPU's memory.
@@ -123,9 +132,7 @@ impl Decomposition {
     /// # Errors
     /// As for [`Decomposition::transpose`]; an error of the driver.
     pub fn gpu_transpose(&self, kernels: &GpuKernels, transpose: &Transpose) -> Result<GpuPlan> {
-        let flows = || transpose.flows(&self.grid, self.rank());
-        let sizes = (transpose.element, transpose.fields, transpose.mode);
-        self.gpu_plan(kernels, "transpose", &transpose.parameters(), sizes, flows)
+        self.gpu_plan(kernels, self.asked_transpose(transpose))
     }
 
     /// As [`Decomposition::halo`], for arrays in a GPU's memory.
@@ -133,24 +140,28 @@ impl Decomposition {
     /// # Errors
     /// As for [`Decomposition::halo`]; an error of the driver.
     pub fn gpu_halo(&self, kernels: &GpuKernels, halo: &Halo) -> Result<GpuPlan> {
-        let flows = || halo.flows(&self.grid, self.rank());
-        self.gpu_plan(kernels, "halo", &halo.parameters(), (halo.element, halo.fields, halo.mode), flows)
+        self.gpu_plan(kernels, self.asked_halo(halo))
     }
 
-    fn gpu_plan(
-        &self,
-        kernels: &GpuKernels,
-        what: &'static str,
-        parameters: &[(&'static str, u64)],
-        sizes: (usize, usize, Mode),
-        flows: impl FnOnce() -> Result<Flows>,
-    ) -> Result<GpuPlan> {
-        let (element, _, mode) = sizes;
+    fn asked_transpose(&self, transpose: &Transpose) -> Asked<impl FnOnce() -> Result<Flows>> {
+        let &Transpose { element, fields, mode, .. } = transpose;
+        let flows = || transpose.flows(&self.grid, self.rank());
+        Asked { what: "transpose", parameters: transpose.parameters(), element, fields, mode, flows }
+    }
+
+    fn asked_halo(&self, halo: &Halo) -> Asked<impl FnOnce() -> Result<Flows>> {
+        let &Halo { element, fields, mode, .. } = halo;
+        let flows = || halo.flows(&self.grid, self.rank());
+        Asked { what: "halo", parameters: halo.parameters(), element, fields, mode, flows }
+    }
+
+    fn gpu_plan(&self, kernels: &GpuKernels, asked: Asked<impl FnOnce() -> Result<Flows>>) -> Result<GpuPlan> {
+        let Asked { what, parameters, element, fields, mode, flows } = asked;
         // Multiprocessors that unpack take as much from those that send as the overlap saves.
         let in_parts = mode.pipelined && mode.engines.is_some();
         let parts = |flows: Flows| if in_parts { flows.in_parts(element, parts::LEAST) } else { flows };
-        let flows = || flows().map(parts);
-        let blocks = self.blocks(what, parameters, sizes, flows, (|pe| GpuPlan::path(kernels, pe), 0))?;
+        let asked = Asked { what, parameters, element, fields, mode, flows: || flows().map(parts) };
+        let blocks = self.blocks(asked, |pe| GpuPlan::path(kernels, pe), 0)?;
         GpuPlan::new(kernels, &self.heap, &self.team, blocks)
     }
 
@@ -163,34 +174,27 @@ impl Decomposition {
         plan.free(&self.team)
     }
 
-    fn plan(
-        &self,
-        what: &'static str,
-        parameters: &[(&'static str, u64)],
-        (element, fields, mode): (usize, usize, Mode),
-        flows: impl FnOnce() -> Result<Flows>,
-    ) -> Result<Plan> {
+    fn plan(&self, asked: Asked<impl FnOnce() -> Result<Flows>>) -> Result<Plan> {
         self.heap.must_be_the_hosts()?;
-        let path = |pe| Plan::path(self.runtime(), pe);
-        let blocks = self.blocks(what, parameters, (element, fields, mode), flows, (path, small::MOST))?;
+        let blocks = self.blocks(asked, |pe| Plan::path(self.runtime(), pe), small::MOST)?;
         Plan::new(&self.heap, &self.team, blocks)
     }
 
     fn blocks(
         &self,
-        what: &'static str,
-        parameters: &[(&'static str, u64)],
-        (element, fields, mode): (usize, usize, Mode),
-        flows: impl FnOnce() -> Result<Flows>,
-        (path, small): (impl Fn(Pe) -> Path, usize),
+        asked: Asked<impl FnOnce() -> Result<Flows>>,
+        path: impl Fn(Pe) -> Path,
+        small: usize,
     ) -> Result<Blocks> {
-        self.team.compare(what, parameters)?;
+        let Asked { what, parameters, element, fields, mode, flows } = asked;
+        self.team.compare(what, &parameters)?;
         if !(1..=LARGEST_ELEMENT).contains(&element) || fields == 0 {
             let reason =
                 format!("elements of {element} bytes, {fields} fields: use 1 to {LARGEST_ELEMENT}, at least 1");
             return Err(Error::Plan { what, reason });
         }
-        Ok(Blocks::new((what, element, mode), flows()?, |rank| self.pe(rank), path, (self.owner, small)))
+        let kind = Kind { what, element, mode, owner: self.owner, small };
+        Ok(Blocks::new(kind, flows()?, |rank| self.pe(rank), path))
     }
 
     /// Frees a plan. Collective over the team. A plan that is only dropped never returns its few words to the heap.

@@ -24,7 +24,7 @@
 //! Each wait for a word ends within `SYMRAIL_TIMEOUT_S`.
 
 use symrail::rounds::SignalWords;
-use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, WordSet, with_timeout};
+use symrail::{Cmp, Delivery, Pe, Runtime, SignalOp, SignalUpdate, WordSet, with_timeout};
 
 use crate::error::{Refusal, Result};
 
@@ -188,7 +188,7 @@ impl Exchange {
         // arrived. The source stays unchanged until the next offer has waited for this one's delivery.
         unsafe {
             source.write_volatile(landing.to_number());
-            let (bytes, signal) = (size_of::<u64>(), (ready, self.value(), SignalOp::Set));
+            let (bytes, signal) = (size_of::<u64>(), SignalUpdate::set(ready, self.value()));
             let delivery = self.runtime().put_signal_tracked(dest.cast(), source.cast(), bytes, signal, link.pe)?;
             self.offered[link.here] = Some(delivery);
         }

@@ -29,7 +29,9 @@ impl<'p> Flight<'p> {
     /// those of input, output and workspace, which were checked.
     pub(crate) fn begin(
         plan: &'p mut Plan,
-        (input, output, work): (*mut u8, *mut u8, *mut u8),
+        input: *mut u8,
+        output: *mut u8,
+        work: *mut u8,
         [memory, output_memory]: [[Memory; 2]; 2],
         in_place: bool,
     ) -> Result<Flight<'p>> {

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::pencil::{Form, Pencil};
 
+/// The most bytes of a pencil: sums of a few of them do not overflow.
+const MOST_BYTES: usize = isize::MAX as usize / 16;
+
 /// An axis of the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Axis {
@@ -177,6 +180,47 @@ impl Grid {
         }
     }
 
+    /// The largest extents of any rank's pencil along an axis.
+    #[must_use]
+    pub fn largest_extents(&self, axis: Axis) -> [usize; 3] {
+        [0, 1, 2].map(|dim| match Grid::split(axis, dim) {
+            None => self.extents[dim],
+            Some(split) => {
+                let parts = self.processes[split];
+                let shares = (0..parts).map(|part| self.share(dim, part, parts));
+                shares.map(|(from, to)| to - from).max().unwrap_or(0)
+            }
+        })
+    }
+
+    /// Checks that the bytes of all pencils along an axis can be counted, and sums of their blocks' bytes. All ranks
+    /// get the same answer.
+    pub(crate) fn check_bytes(
+        &self,
+        what: &'static str,
+        axis: Axis,
+        form: Form,
+        element: usize,
+        fields: usize,
+    ) -> Result<()> {
+        let own = self.largest_extents(axis);
+        let sides = [0, 1, 2].map(|dim| {
+            let halo = form.halo[dim].checked_mul(2)?;
+            own[dim].checked_add(halo)?.checked_add(form.padding[dim])
+        });
+        let all = sides.into_iter().chain([Some(element.max(1)), Some(fields.max(1))]);
+        let bytes = all.into_iter().try_fold(1usize, |bytes, number| bytes.checked_mul(number?));
+        if bytes.is_some_and(|bytes| bytes <= MOST_BYTES) {
+            return Ok(());
+        }
+        let Form { halo, padding } = form;
+        let reason = format!(
+            "{axis:?} pencils of up to {own:?} elements with halo {halo:?} and padding {padding:?}, {fields} fields, \
+             {element} bytes an element: use at most {MOST_BYTES} bytes"
+        );
+        Err(Error::Plan { what, reason })
+    }
+
     /// All process grids for `processes` processes.
     pub fn factors(processes: usize) -> impl Iterator<Item = [usize; 2]> {
         (1..=processes).filter(move |rows| processes.is_multiple_of(*rows)).map(move |rows| [rows, processes / rows])
@@ -193,5 +237,43 @@ impl Grid {
         add("rank order", &[*ranks as usize]);
         add("memory order", memory.as_flattened());
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::halo::Halo;
+    use crate::mode::Mode;
+    use crate::transpose::Transpose;
+
+    #[test]
+    fn pencils_whose_bytes_cannot_be_counted_are_refused() {
+        let grid = Grid::new([8, 8, 8], [2, 2]);
+        let form = |halo: usize, padding: usize| Form { halo: [halo; 3], padding: [padding; 3] };
+        let c_int = i32::MAX as usize;
+        for (form, fields, fits) in [
+            (form(2, 3), 5, true),
+            (form(c_int, 0), 1, false),
+            (form(0, c_int), 1, false),
+            (form(usize::MAX / 2 + 1, 0), 1, false),
+            (form(0, usize::MAX), 0, false),
+            (form(1, 0), usize::MAX / 8, false),
+        ] {
+            let halo = Halo { axis: Axis::Y, dim: 0, periodic: true, form, element: 8, fields, mode: Mode::default() };
+            let plain = Transpose { fields, ..Transpose::new((Axis::X, Axis::Y), 8) };
+            let transposes = [Transpose { input: form, ..plain }, Transpose { output: form, ..plain }];
+            for rank in 0..4 {
+                let made = halo.flows(&grid, rank);
+                assert!(
+                    if fits { made.is_ok() } else { matches!(made, Err(Error::Plan { what: "halo", .. })) },
+                    "{made:?}"
+                );
+                for transpose in transposes {
+                    assert_eq!(transpose.flows(&grid, rank).is_ok(), fits, "{form:?}, {fields} fields");
+                    assert_eq!(transpose.workspace_bytes(&grid, rank) > 0, fits);
+                }
+            }
+        }
     }
 }

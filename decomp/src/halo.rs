@@ -43,13 +43,14 @@ impl Halo {
     /// The blocks that the PE of a rank exchanges with others.
     ///
     /// # Errors
-    /// [`Error::Plan`] for a dimension that does not exist, or for a halo that is wider than a PE's share and so
-    /// reaches beyond neighbours.
+    /// [`Error::Plan`] for a dimension that does not exist, for pencils whose bytes cannot be counted, or for a halo
+    /// that is wider than a PE's share and so reaches beyond neighbours.
     pub(crate) fn flows(&self, grid: &Grid, rank: usize) -> Result<Flows> {
         let refuse = |reason| Err(Error::Plan { what: "halo", reason });
         if self.dim > 2 {
             return refuse(format!("dimension {}: use 0, 1 or 2", self.dim));
         }
+        grid.check_bytes("halo", self.axis, self.form, self.element, self.fields)?;
         let pencil = |rank| grid.pencil(rank, self.axis, self.form);
         let (own, width) = (pencil(rank), self.form.halo[self.dim]);
         let parts = Grid::split(self.axis, self.dim).map_or(1, |split| grid.processes[split]);

@@ -83,7 +83,7 @@ pub(crate) fn measure(
     let taken = made.and_then(|()| {
         let largest = parts.iter().map(|(plan, ..)| plan.workspace_bytes()).max().unwrap_or(0);
         let mut work = array.workspace(largest)?;
-        let taken = time_parts(array, kernels, tuning, (&mut parts, &mut work), best);
+        let taken = time_parts(array, kernels, tuning, &mut parts, &mut work, best);
         array.give_back(work)?;
         taken
     });
@@ -115,7 +115,8 @@ fn time_parts(
     array: &Decomposition,
     kernels: Option<&GpuKernels>,
     tuning: &Tuning,
-    (parts, work): (&mut [Part], &mut Workspace),
+    parts: &mut [Part],
+    work: &mut Workspace,
     best: f64,
 ) -> Result<(Times, Outcome)> {
     let bytes = parts.iter().map(|(plan, ..)| plan.input_bytes().max(plan.output_bytes())).max().unwrap_or(0);

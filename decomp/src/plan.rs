@@ -198,7 +198,7 @@ impl Plan {
         }
         let in_place = self.blocks.overwrites(input.extent().at, output.extent().at);
         let memories = [&input, &output].map(|buffer| self.memory(buffer.ptr, buffer.bytes));
-        Flight::begin(self, (input.ptr, output.ptr, work.base()), memories, in_place)
+        Flight::begin(self, input.ptr, output.ptr, work.base(), memories, in_place)
     }
 
     /// Checks the arguments of a round. Not collective.

@@ -43,7 +43,7 @@ impl Transpose {
     /// The blocks that the PE of a rank exchanges with others.
     ///
     /// # Errors
-    /// [`Error::Plan`] for a pair of axes without a transpose.
+    /// [`Error::Plan`] for a pair of axes without a transpose, or for pencils whose bytes cannot be counted.
     pub(crate) fn flows(&self, grid: &Grid, rank: usize) -> Result<Flows> {
         let (Some(along), true) = (Grid::split(self.from, self.to.index()), self.from != self.to) else {
             return Err(self.no_such());
@@ -51,6 +51,8 @@ impl Transpose {
         if Grid::split(self.to, self.from.index()) != Some(along) {
             return Err(self.no_such());
         }
+        grid.check_bytes("transpose", self.from, self.input, self.element, self.fields)?;
+        grid.check_bytes("transpose", self.to, self.output, self.element, self.fields)?;
         let place = grid.place(rank);
         let input = |rank| grid.pencil(rank, self.from, self.input);
         let output = |rank| grid.pencil(rank, self.to, self.output);
@@ -82,8 +84,8 @@ impl Transpose {
         })
     }
 
-    /// Bytes of workspace with which a rank can run it, over any path, in place or not; 0 for a pair of axes without a
-    /// transpose.
+    /// Bytes of workspace with which a rank can run it, over any path, in place or not; 0 for a transpose without a
+    /// plan.
     #[must_use]
     pub fn workspace_bytes(&self, grid: &Grid, rank: usize) -> usize {
         let Ok(flows) = self.flows(grid, rank) else { return 0 };

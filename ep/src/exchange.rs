@@ -13,9 +13,10 @@
 //! The ranks that wait for those blocks learn at once which ranks it has waited for. They could not find that out
 //! themselves.
 
-use std::time::{Duration, Instant};
+use std::convert::Infallible;
+use std::time::Duration;
 
-use symrail::{Cmp, Delivery, InterruptPoll, Pe, Runtime, SignalOp, SymSlice, rounds};
+use symrail::{BoundedWait, Cmp, Delivery, Ended, Pe, Runtime, SignalOp, SignalUpdate, SymSlice, rounds};
 
 use crate::error::{Error, Result};
 
@@ -46,26 +47,17 @@ impl WaitLimit {
 /// One wait for blocks or for free slots.
 pub(crate) struct Wait<'a> {
     rt: &'a Runtime,
-    limit: WaitLimit,
-    begun: Instant,
-    interrupt_poll: InterruptPoll<'a>,
+    bounds: BoundedWait<'a>,
     polls: u32,
-}
-
-/// The reason why a wait has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Over {
-    Late,
-    Interrupted,
 }
 
 impl<'a> Wait<'a> {
     pub fn new(rt: &'a Runtime, limit: WaitLimit) -> Wait<'a> {
-        Wait { rt, limit, begun: Instant::now(), interrupt_poll: rt.interrupt_poll(), polls: 0 }
+        Wait { rt, bounds: rt.bounded_wait(limit.time), polls: 0 }
     }
 
     /// Makes progress. Returns a reason if the wait has ended.
-    pub fn pause(&mut self) -> Option<Over> {
+    pub fn pause(&mut self) -> Option<Ended> {
         if !self.rt.progress() {
             std::thread::yield_now();
         }
@@ -73,26 +65,24 @@ impl<'a> Wait<'a> {
         if !self.polls.is_multiple_of(32) {
             return None;
         }
-        if self.begun.elapsed() > self.limit.time {
-            return Some(Over::Late);
-        }
-        self.interrupt_poll.ended().map(|_| Over::Interrupted)
+        // A lost rank is late: the caller decides what that means.
+        let Ok(ended) = self.bounds.ended(|_| Ok::<_, Infallible>(()));
+        ended
     }
 
     /// Starts the time limit again, because a rank has arrived.
     pub fn restart(&mut self) {
-        self.begun = Instant::now();
-        self.interrupt_poll = self.rt.interrupt_poll();
+        self.bounds.restart();
     }
 
     /// The error that names the ranks which have not arrived.
-    pub fn error(&self, over: Over, what: &'static str, ranks: Vec<Pe>) -> Error {
-        match over {
-            Over::Interrupted => {
-                let (waiting, waited) = (self.rt.my_pe(), self.begun.elapsed());
+    pub fn error(&self, ended: Ended, what: &'static str, ranks: Vec<Pe>) -> Error {
+        match ended {
+            Ended::Interrupted => {
+                let (waiting, waited) = (self.rt.my_pe(), self.bounds.waited());
                 symrail::Error::Interrupted { waiting, what, waited, missing: ranks }.into()
             }
-            Over::Late => late(self.rt.my_pe(), what, ranks, self.begun.elapsed().as_secs_f64()),
+            Ended::TimedOut => late(self.rt.my_pe(), what, ranks, self.bounds.waited().as_secs_f64()),
         }
     }
 }
@@ -133,7 +123,7 @@ pub struct Exchange {
 
 /// The error for ranks that have not arrived at a call `what` in time, for which rank `pe` has waited.
 pub(crate) fn late(pe: Pe, what: &'static str, late: Vec<Pe>, seconds: f64) -> Error {
-    rounds::Error::Late { pe, what, waiting: "other ranks".into(), late, seconds }.into()
+    rounds::Error::TimedOut { pe, what, waiting: "other ranks".into(), late, seconds }.into()
 }
 
 /// An error if a rank's word says that the rank has given up.
@@ -283,21 +273,12 @@ impl Exchange {
     /// An error of the runtime.
     pub fn send(&mut self, to: Pe, bytes: usize) -> Result<()> {
         let (me, number) = (self.rt.my_pe(), self.sent[to as usize]);
-        let word = (&*self.words, me as usize * SLOTS + number as usize % SLOTS);
+        let signal = SignalUpdate::set((&*self.words, me as usize * SLOTS + number as usize % SLOTS), number + 1);
         let (dest, source) = (self.at(me, number), self.at(to, number));
         if self.rt.is_mapped(to) {
-            self.inbox.put_signal(dest, &[], word, number + 1, SignalOp::Set, to)?;
+            self.inbox.put_signal(dest, &[], signal, to)?;
         } else {
-            let put = self.inbox.put_signal_tracked(
-                dest,
-                &self.outbox,
-                source,
-                bytes,
-                word,
-                number + 1,
-                SignalOp::Set,
-                to,
-            )?;
+            let put = self.inbox.put_signal_tracked(dest, &self.outbox, source, bytes, signal, to)?;
             self.deliveries[to as usize * SLOTS + number as usize % SLOTS] = Some(put);
         }
         self.sent[to as usize] += 1;

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fake::{HEAP, Reach, Shape, World};
-use symrail_kernels::cpu::{Cmp, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, Symmetric, Thread};
+use symrail_kernels::cpu::{
+    Cmp, DeviceError, Grid, LaunchError, LocalMemory, SignalOp, SignalUpdate, Symmetric, Thread,
+};
 use symrail_proxy::channel::Request;
 
 type Outcome<T = ()> = Result<T, DeviceError>;
@@ -181,8 +183,8 @@ fn producer_and_consumer(
 fn a_signal_never_overtakes_its_data() {
     for reach in REACHES {
         producer_and_consumer(reach, |me, data, flag, round| match round % 2 {
-            0 => me.put_signal(data, data, flag, round, SignalOp::Set, 1),
-            _ => me.put_signal_nbi(data, data, flag, 1, SignalOp::Add, 1),
+            0 => me.put_signal(data, data, SignalUpdate::set(flag, round), 1),
+            _ => me.put_signal_nbi(data, data, SignalUpdate::add(flag, 1), 1),
         });
     }
 }
@@ -250,7 +252,7 @@ fn atomics_and_signals_take_one_path() {
             me.atomic_add(words, 1, 1)?;
             me.atomic_fetch_add(words, 1, 1)?;
             me.signal_op(words, 1, SignalOp::Add, 1)?;
-            me.put_signal(words.at(4)?, words.at(5)?, words, 1, SignalOp::Add, 1)?;
+            me.put_signal(words.at(4)?, words.at(5)?, SignalUpdate::add(words, 1), 1)?;
             me.quiet()
         });
         assert_eq!(world.engines[0].lock().unwrap().applied.len(), expected, "{reach:?}");

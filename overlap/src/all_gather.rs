@@ -12,7 +12,7 @@
 use symrail::{Team, TeamHeap};
 
 use crate::error::Result;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Geometry, Sizes};
 use crate::host;
 use crate::product::Product;
 use crate::program::gather::{Gather, numbers, words};
@@ -49,8 +49,9 @@ impl AllGatherMatmul {
         width: usize,
         schedule: Schedule,
     ) -> Result<AllGatherMatmul> {
-        let sizes = (words(shards, schedule), numbers(shards, width));
-        let exchange = Exchange::new(heap, team, Product::AllGatherMatmul, (shards, width, schedule), sizes)?;
+        let sizes = Sizes { words: words(shards, schedule), numbers: numbers(shards, width) };
+        let exchange =
+            Exchange::new(heap, team, Product::AllGatherMatmul, Geometry { shards, width, schedule }, sizes)?;
         let program = Gather { shards, width, schedule, me: exchange.me() }.program();
         Ok(AllGatherMatmul { exchange, shards: shards.clone(), width, program })
     }

@@ -4,7 +4,7 @@
 
 use symrail::rounds::{self, Abort, Poison, SignalWords};
 use symrail::team::heap::{Block, aligned};
-use symrail::{Group, Pe, Runtime, SignalOp, Team, TeamHeap};
+use symrail::{Group, Pe, Runtime, SignalOp, SignalUpdate, Team, TeamHeap};
 
 use crate::error::{Error, Result};
 use crate::product::Product;
@@ -12,6 +12,22 @@ use crate::program::{Round, Rows, Word};
 use crate::shards::{Schedule, Shards};
 use crate::step::{Observer, Step};
 use crate::weight::Weight;
+
+/// The rows that the ranks of a plan move: the same on all ranks.
+#[derive(Clone, Copy)]
+pub(crate) struct Geometry<'a> {
+    pub shards: &'a Shards,
+    /// Numbers of a row.
+    pub width: usize,
+    pub schedule: Schedule,
+}
+
+/// A plan's symmetric memory on each rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes {
+    pub words: usize,
+    pub numbers: usize,
+}
 
 /// The state that the ranks of one plan share. See the [module](self).
 pub(crate) struct Exchange {
@@ -27,15 +43,15 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Allocates `words` and `numbers` on each rank if all ranks pass the same arguments. Collective over the team.
+    /// Allocates the memory on each rank if all ranks pass the same arguments. Collective over the team.
     pub fn new(
         heap: &TeamHeap,
         team: &Team,
         product: Product,
-        (shards, width, schedule): (&Shards, usize, Schedule),
-        (words, numbers): (usize, usize),
+        geometry: Geometry<'_>,
+        Sizes { words, numbers }: Sizes,
     ) -> Result<Exchange> {
-        compare(heap, team, product, (shards, width, schedule), &[])?;
+        compare(heap, team, product, geometry, &[])?;
         heap.must_be_the_hosts()?;
         let block = heap.take_words(team, Exchange::bytes(words, numbers))?;
         let abort = words;
@@ -143,7 +159,7 @@ impl Exchange {
     /// Starts to put rows of this rank to another rank's memory and then to set a word there.
     pub fn put(&mut self, from: &Rows, to: usize, at: usize, word: Word) -> Result<()> {
         self.step(&Step::Put { to, rows: from.rows.clone() });
-        let signal = (self.words.address(word), self.round, SignalOp::Set);
+        let signal = SignalUpdate::set(self.words.address(word), self.round);
         let (dest, source, bytes) = (self.number(at), self.number(from.at), from.len() * size_of::<f32>());
         // SAFETY: the source is this plan's memory, and stays unchanged until the round has ended with a quiet.
         Ok(unsafe { self.runtime().put_signal_nbi(dest.cast(), source.cast(), bytes, signal, self.pe(to)) }?)
@@ -206,7 +222,7 @@ pub(crate) fn compare(
     heap: &TeamHeap,
     team: &Team,
     product: Product,
-    (shards, width, schedule): (&Shards, usize, Schedule),
+    Geometry { shards, width, schedule }: Geometry<'_>,
     further: &[(&'static str, u64)],
 ) -> Result<()> {
     let mut parameters = vec![("the kind of product", product as u64), ("numbers of a row", width as u64)];

@@ -66,7 +66,8 @@ impl Products {
     pub fn all_gather_matmul(
         &mut self,
         team: &Team,
-        (own, rows): (&[f32], usize),
+        own: &[f32],
+        rows: usize,
         weight: &Weight<'_>,
         wanted: bool,
     ) -> Result<Gathered> {
@@ -100,7 +101,9 @@ impl Products {
     pub fn matmul_reduce(
         &mut self,
         team: &Team,
-        (rows, all, own): (&[f32], usize, usize),
+        rows: &[f32],
+        all: usize,
+        own: usize,
         weight: &Weight<'_>,
         reduced: Reduced,
     ) -> Result<Vec<f32>> {

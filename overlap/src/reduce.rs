@@ -13,7 +13,7 @@
 use symrail::{Team, TeamHeap};
 
 use crate::error::Result;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Geometry, Sizes};
 use crate::host;
 use crate::product::Reduced;
 use crate::program::reduce::{Reduce, numbers, words};
@@ -53,8 +53,8 @@ impl MatmulReduce {
         schedule: Schedule,
         reduced: Reduced,
     ) -> Result<MatmulReduce> {
-        let sizes = (words(shards, schedule), numbers(shards, width, reduced));
-        let exchange = Exchange::new(heap, team, reduced.product(), (shards, width, schedule), sizes)?;
+        let sizes = Sizes { words: words(shards, schedule), numbers: numbers(shards, width, reduced) };
+        let exchange = Exchange::new(heap, team, reduced.product(), Geometry { shards, width, schedule }, sizes)?;
         let program = Reduce { shards, width, schedule, reduced, me: exchange.me() }.program();
         Ok(MatmulReduce { exchange, shards: shards.clone(), width, reduced, program })
     }

@@ -155,7 +155,7 @@ impl Schedule {
         if shards.ranks() == 1 || shards.largest().saturating_mul(row_bytes) <= AT_ONCE_ON_GPU[kind] {
             return Schedule::Unfused;
         }
-        Schedule::of_pieces(shards, row_bytes, (LEAST_BYTES_ON_GPU[kind], MOST_PIECES_ON_GPU[kind]))
+        Schedule::of_pieces(shards, row_bytes, LEAST_BYTES_ON_GPU[kind], MOST_PIECES_ON_GPU[kind])
     }
 
     /// The same where GPUs of some ranks do not reach each other
@@ -169,10 +169,10 @@ impl Schedule {
         }
         let rows = if work < MUCH_WORK { 0 } else { LEAST_ROWS_OF_MUCH_WORK };
         let least = LEAST_BYTES_BY_PROXY.max(row_bytes.saturating_mul(rows));
-        Schedule::of_pieces(shards, row_bytes, (least, MOST_PIECES_BY_PROXY))
+        Schedule::of_pieces(shards, row_bytes, least, MOST_PIECES_BY_PROXY)
     }
 
-    fn of_pieces(shards: &Shards, row_bytes: usize, (least, most): (usize, usize)) -> Schedule {
+    fn of_pieces(shards: &Shards, row_bytes: usize, least: usize, most: usize) -> Schedule {
         let pieces = (shards.largest().saturating_mul(row_bytes) / least).clamp(1, most);
         Schedule::Direct { rows: shards.largest().div_ceil(pieces) }
     }

@@ -65,11 +65,13 @@ impl Blocks {
     /// Collective; `Ok(Err(_))` if PEs refuse the request, and then no PE gets memory.
     pub fn allocate(
         &self,
-        (rt, team, objects): (&Runtime, &Team, &Objects),
+        rt: &Runtime,
+        team: &Team,
+        objects: &Objects,
         request: &Request,
         bytes: usize,
     ) -> Result<Result<(u64, usize), Refused>> {
-        if let Err(refused) = self.agree((rt, team, objects), request)? {
+        if let Err(refused) = self.agree(rt, team, objects, request)? {
             return Ok(Err(refused));
         }
         let address = rt.calloc(1, bytes.max(1))?.expose_provenance();
@@ -114,7 +116,9 @@ impl Blocks {
     /// graph. Collective.
     pub fn agree(
         &self,
-        (rt, team, objects): (&Runtime, &Team, &Objects),
+        rt: &Runtime,
+        team: &Team,
+        objects: &Objects,
         request: &Request,
     ) -> Result<Result<(), Refused>> {
         let Request { text, makes, captures } = request;

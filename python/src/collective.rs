@@ -58,7 +58,7 @@ impl Arrays {
     }
 
     /// Refuses lengths that do not match.
-    pub fn need(&self, (to, from): (usize, usize)) -> PyResult<()> {
+    pub fn need(&self, to: usize, from: usize) -> PyResult<()> {
         let found = (self.dest.len, self.source.len);
         if found == (to, from) {
             return Ok(());
@@ -83,7 +83,7 @@ impl Arrays {
     ) -> PyResult<()> {
         match self.order.zip(what.into()) {
             Some((order, what)) => {
-                order.start(py, &team.job, |gpu, stream| gpu.collective(team, what, (&self.dest, &self.source), stream))
+                order.start(py, &team.job, |gpu, stream| gpu.collective(team, what, &self.dest, &self.source, stream))
             }
             None => {
                 let views = [(&self.dest, "dst"), (&self.source, "src")];

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use symrail::TeamHeap;
 
+use crate::errors::failed;
 use crate::exclusive::Exclusive;
 use crate::job::Job;
 
@@ -63,6 +65,13 @@ impl<T: CollectiveFree> Drop for DeferredFree<T> {
             self.defer(value);
         }
     }
+}
+
+/// An object that was refused on this PE after all PEs had made its heap. Other PEs may have theirs, so the heap is
+/// freed when all PEs have dropped the object, as this one does now. Local.
+pub fn defer_refused(job: &Job, kind: &'static str, heap: TeamHeap) {
+    let number = job.objects.enter(kind);
+    job.drop_object(number, Box::new(move || heap.free().map_err(failed)));
 }
 
 /// Whether work on the current stream of PyTorch or CuPy is captured in a graph.

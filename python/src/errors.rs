@@ -125,7 +125,7 @@ pub fn failed(error: impl Into<Error>) -> PyErr {
 pub fn failed_round(error: Round) -> PyErr {
     let text = error.to_string();
     match error {
-        Round::Late { late, .. } => raise_of_all(Kind::Timeout, &text, late),
+        Round::TimedOut { late, .. } => raise_of_all(Kind::Timeout, &text, late),
         Round::Aborted { lost: Some(lost), .. } => raise_of(Kind::PeerLost, &text, lost),
         Round::Aborted { by, .. } => raise_of(Kind::Operation, &text, by),
         _ => raise(Kind::State, &text),

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use symrail::gpu::{GpuDevice, Scratch};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, compiled};
-use symrail::{Pe, Result, Runtime, SignalOp, Team};
+use symrail::{Pe, Result, Runtime, SignalUpdate, Team};
 use symrail_core::Cmp;
 use symrail_ep::cuda::count::DeviceLayout;
 
@@ -34,7 +34,7 @@ pub struct HeldGpu {
 }
 
 /// A signal word's update.
-pub type Signal = (Span, u64, SignalOp);
+pub type Signal = SignalUpdate<Span>;
 
 impl HeldGpu {
     /// Makes the GPU the PE's device, and compiles the kernels for streams; NVRTC is in one of the folders, or where
@@ -193,7 +193,7 @@ impl HeldGpu {
         let (ops, stream) = (self.ops()?, self.stream(stream));
         let (there, here) = (self.symmetric(to.bounds(), "dst")?, self.local(from, pe, "src")?);
         let place = |span: Span, apart: u64| (span.address() as u64).wrapping_add(apart);
-        let signal = signal.map(|(word, value, op)| self.word(word).map(|word| (word, value, op))).transpose()?;
+        let signal = signal.map(|signal| self.there(signal)).transpose()?;
         let mut pieces = to.pieces(from);
         let work = || {
             if let (Some(signal), 1) = (signal, pieces.number())
@@ -207,7 +207,7 @@ impl HeldGpu {
                 // SAFETY: as above.
                 unsafe { ops.put(&stream, place(to, there), place(from, here), to.bytes() as u64, pe) }?;
             }
-            signal.map_or(Ok(()), |(word, value, op)| ops.signal(&stream, word, value, op, pe))
+            signal.map_or(Ok(()), |signal| ops.signal(&stream, signal, pe))
         };
         work().map_err(failed_on_gpu)
     }
@@ -230,8 +230,13 @@ impl HeldGpu {
         self.symmetric_address(word, "signal_var")
     }
 
-    pub fn signal(&self, (word, value, op): Signal, pe: Pe, stream: usize) -> PyResult<()> {
-        self.ops()?.signal(&self.stream(stream), self.word(word)?, value, op, pe).map_err(failed_on_gpu)
+    /// The update of a signal word by the GPU's address.
+    fn there(&self, Signal { word, value, op }: Signal) -> PyResult<SignalUpdate<u64>> {
+        Ok(SignalUpdate { word: self.word(word)?, value, op })
+    }
+
+    pub fn signal(&self, signal: Signal, pe: Pe, stream: usize) -> PyResult<()> {
+        self.ops()?.signal(&self.stream(stream), self.there(signal)?, pe).map_err(failed_on_gpu)
     }
 
     /// Makes a stream wait for a word of this PE.

@@ -150,7 +150,8 @@ impl Job {
     pub fn barrier(
         &self,
         py: Python<'_>,
-        (team, quiet): (Option<&DeviceTeam>, bool),
+        team: Option<&DeviceTeam>,
+        quiet: bool,
         stream: Option<&Bound<'_, PyAny>>,
         on_host: impl FnOnce() -> PyResult<()>,
     ) -> PyResult<()> {

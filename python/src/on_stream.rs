@@ -27,24 +27,25 @@ impl HeldGpu {
         &self,
         team: &HeldTeam,
         what: Collective,
-        (dest, source): (&View, &View),
+        dest: &View,
+        source: &View,
         stream: usize,
     ) -> PyResult<()> {
         let (to, from) = (dest.bounds(), source.bounds());
-        let places = (self.symmetric_address(to, "dst")?, self.symmetric_address(from, "src")?);
         let (room, bytes) = (to.bytes() as u64, from.bytes() as u64);
+        let (to, from) = (self.symmetric_address(to, "dst")?, self.symmetric_address(from, "src")?);
         let members = self.scratch().members(team, team.on_gpu.as_ref());
         let (ops, stream, team) = (self.collectives()?, &self.stream(stream), &members);
         // SAFETY: the check has shown that the memory is in the heap and holds the compared lengths; the program keeps
         // the arrays until then.
         let started = unsafe {
             match what {
-                Collective::Broadcast(root) => ops.broadcast(stream, team, places, bytes, root),
-                Collective::Fcollect => ops.fcollect(stream, team, places, bytes),
-                Collective::Collect => ops.collect(stream, team, (places.0, room), (places.1, bytes)),
-                Collective::Alltoall(block) => ops.alltoall(stream, team, places, block as u64),
-                Collective::Reduce(how) => ops.reduce(stream, team, places, bytes, how),
-                Collective::ReduceScatter(how) => ops.reduce_scatter(stream, team, places, room, how),
+                Collective::Broadcast(root) => ops.broadcast(stream, team, to, from, bytes, root),
+                Collective::Fcollect => ops.fcollect(stream, team, to, from, bytes),
+                Collective::Collect => ops.collect(stream, team, to, room, from, bytes),
+                Collective::Alltoall(block) => ops.alltoall(stream, team, to, from, block as u64),
+                Collective::Reduce(how) => ops.reduce(stream, team, to, from, bytes, how),
+                Collective::ReduceScatter(how) => ops.reduce_scatter(stream, team, to, from, room, how),
             }
         };
         started.map_err(failed_on_gpu)

@@ -4,7 +4,7 @@
 //! symmetric memory at any time: it is only copied, or read as atomic words, and no reference to it is made.
 
 use symrail::collective::{ElementType, Extent};
-use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalOp, Team, WaitWord};
+use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalUpdate, Team, WaitWord};
 
 use crate::view::Span;
 
@@ -37,28 +37,22 @@ pub fn get_nbi(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
 }
 
 /// As [`put`], and then updates the signal word.
-pub fn put_signal(rt: &Runtime, dest: Span, source: Span, signal: (Span, u64, SignalOp), pe: Pe) -> Result<()> {
-    let signal = (pointer(signal.0).cast(), signal.1, signal.2);
+pub fn put_signal(rt: &Runtime, dest: Span, source: Span, signal: SignalUpdate<Span>, pe: Pe) -> Result<()> {
+    let SignalUpdate { word, value, op } = signal;
+    let signal = SignalUpdate { word: pointer(word).cast(), value, op };
     // SAFETY: the source is valid memory, see above; the runtime checks destination and word.
     unsafe { rt.put_signal(pointer(dest), pointer(source), source.bytes(), signal, pe) }
 }
 
-pub fn signal_op(rt: &Runtime, (word, value, op): (Span, u64, SignalOp), pe: Pe) -> Result<()> {
+pub fn signal_op(rt: &Runtime, SignalUpdate { word, value, op }: SignalUpdate<Span>, pe: Pe) -> Result<()> {
     rt.signal_op(pointer(word).cast(), value, op, pe)
 }
 
-pub fn fetch_amo(
-    rt: &Runtime,
-    dest: Span,
-    (ty, op): (AmoType, AmoOp),
-    operand: u64,
-    compare: u64,
-    pe: Pe,
-) -> Result<u64> {
+pub fn fetch_amo(rt: &Runtime, dest: Span, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe) -> Result<u64> {
     rt.fetch_amo(pointer(dest), ty, op, operand, compare, pe)
 }
 
-pub fn amo(rt: &Runtime, dest: Span, (ty, op): (AmoType, AmoOp), operand: u64, pe: Pe) -> Result<()> {
+pub fn amo(rt: &Runtime, dest: Span, ty: AmoType, op: AmoOp, operand: u64, pe: Pe) -> Result<()> {
     rt.amo(pointer(dest), ty, op, operand, 0, pe)
 }
 

@@ -66,8 +66,8 @@ impl Runtime {
     fn agree(&self, py: Python<'_>, timeout: Option<f64>, text: &str, makes: bool) -> PyResult<()> {
         let rt = self.job.running()?;
         let request = Request { text: text.into(), makes, captures: is_capturing(py)? };
-        let all = (rt, &**self.world, &self.job.objects);
-        waiting(py, timeout, || self.job.blocks.agree(all, &request))?
+        let (world, objects) = (&**self.world, &self.job.objects);
+        waiting(py, timeout, || self.job.blocks.agree(rt, world, objects, &request))?
             .map_err(|why| refused(if makes { "asks for" } else { "calls" }, why))
     }
 
@@ -223,8 +223,8 @@ impl Runtime {
     fn allocate(&self, py: Python<'_>, bytes: usize, text: String, timeout: Option<f64>) -> PyResult<Memory> {
         let rt = self.job.running()?;
         let request = Request { text, makes: true, captures: is_capturing(py)? };
-        let all = (rt, &**self.world, &self.job.objects);
-        let (number, address) = waiting(py, timeout, || self.job.blocks.allocate(all, &request, bytes))?
+        let (world, objects) = (&**self.world, &self.job.objects);
+        let (number, address) = waiting(py, timeout, || self.job.blocks.allocate(rt, world, objects, &request, bytes))?
             .map_err(|why| refused("asks for", why))?;
         Ok(Memory::new(Kept::block(Arc::clone(&self.job), number), address, bytes))
     }
@@ -403,8 +403,8 @@ impl Runtime {
     ) -> PyResult<()> {
         self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let signal: Signal =
-            (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
+        let word = words::signal_word(&self.job, signal_var, offset)?;
+        let signal = Signal { word, value: signal_val, op: words::signal_op(signal_op)? };
         self.copy(py, Transfer::Put(Some(signal)), &Sides::of_put(&self.job, dst, src, stream_of(stream)?)?, pe)
     }
 
@@ -425,8 +425,8 @@ impl Runtime {
     ) -> PyResult<()> {
         let rt = self.job.running()?;
         let pe = self.job.pe(remote_pe)?;
-        let signal: Signal =
-            (words::signal_word(&self.job, signal_var, offset)?, signal_val, words::signal_update(signal_op)?);
+        let word = words::signal_word(&self.job, signal_var, offset)?;
+        let signal = Signal { word, value: signal_val, op: words::signal_op(signal_op)? };
         match stream_of(stream)? {
             Some(stream) => py.detach(|| self.job.streams()?.signal(signal, pe, stream)),
             None => waiting(py, None, || raw::signal_op(rt, signal, pe)),
@@ -530,7 +530,7 @@ impl Runtime {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn barrier_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        self.job.barrier(py, (None, true), stream, || {
+        self.job.barrier(py, None, true, stream, || {
             let awaited = self.job.under_way.awaited();
             awaited.end(waiting(py, timeout, || rt.barrier_all())).and_then(|()| self.job.check())
         })
@@ -540,7 +540,7 @@ impl Runtime {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn sync_all(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let rt = self.job.running()?;
-        self.job.barrier(py, (None, false), stream, || waiting(py, timeout, || rt.sync_all()))
+        self.job.barrier(py, None, false, stream, || waiting(py, timeout, || rt.sync_all()))
     }
 
     /// An atomic operation on element `offset` of a symmetric array of PE `remote_pe`; returns the old value if it

@@ -148,7 +148,7 @@ impl Team {
             let awaited = team.job.under_way.awaited();
             awaited.end(waiting(py, timeout, || team.barrier())).and_then(|()| team.job.check())
         };
-        team.job.barrier(py, (team.on_gpu.as_ref(), true), stream, barrier)
+        team.job.barrier(py, team.on_gpu.as_ref(), true, stream, barrier)
     }
 
     /// Waits for all PEs of the team. Collective over the team. `timeout` is as for `barrier`, and so is
@@ -156,7 +156,7 @@ impl Team {
     #[pyo3(signature = (*, timeout=None, stream=None))]
     fn sync(&self, py: Python<'_>, timeout: Option<f64>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let team = self.held()?;
-        team.job.barrier(py, (team.on_gpu.as_ref(), false), stream, || waiting(py, timeout, || team.sync()))
+        team.job.barrier(py, team.on_gpu.as_ref(), false, stream, || waiting(py, timeout, || team.sync()))
     }
 
     /// Whether all PEs of the team pass True. Collective over the team. `timeout` is as for `barrier`.
@@ -191,7 +191,7 @@ impl Team {
         team.pe(root).map_err(failed)?;
         let (of, root) = (Arrays::of(&team, dst, src, stream)?, root as u32);
         let ty = of.dest.ty.element();
-        of.need((of.dest.len, of.dest.len))?;
+        of.need(of.dest.len, of.dest.len)?;
         of.run(py, &team, Collective::Broadcast(root), |to, from| raw::broadcast(&team, to, from, ty, root))
     }
 
@@ -206,7 +206,7 @@ impl Team {
     ) -> PyResult<()> {
         let team = self.held()?;
         let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
-        of.need((of.source.len * pes, of.source.len))?;
+        of.need(of.source.len * pes, of.source.len)?;
         let ty = of.dest.ty.element();
         of.run(py, &team, Collective::Fcollect, |to, from| raw::fcollect(&team, to, from, ty))
     }
@@ -250,7 +250,7 @@ impl Team {
     ) -> PyResult<()> {
         let team = self.held()?;
         let of = Arrays::of(&team, dst, src, stream)?;
-        of.need((of.dest.len, of.dest.len))?;
+        of.need(of.dest.len, of.dest.len)?;
         let (how, count) = (Combining::of(op, of.dest.ty)?, of.dest.len);
         let (on_host, on_stream) = (how.on_host, how.on_stream(&of)?);
         of.run(py, &team, on_stream.map(Collective::Reduce), |to, from| raw::reduce(&team, to, from, count, on_host))
@@ -269,7 +269,7 @@ impl Team {
     ) -> PyResult<()> {
         let team = self.held()?;
         let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
-        of.need((of.dest.len, of.dest.len * pes))?;
+        of.need(of.dest.len, of.dest.len * pes)?;
         let (how, count) = (Combining::of(op, of.dest.ty)?, of.dest.len);
         let (on_host, on_stream) = (how.on_host, how.on_stream(&of)?);
         of.run(py, &team, on_stream.map(Collective::ReduceScatter), |to, from| {
@@ -290,7 +290,7 @@ impl Team {
         let team = self.held()?;
         let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
         let whole = of.source.len.next_multiple_of(pes);
-        of.need((whole, whole))?;
+        of.need(whole, whole)?;
         let block = of.source.bytes() / pes;
         let extent = Extent { bytes: block, ty: of.dest.ty.element() };
         of.run(py, &team, Collective::Alltoall(block), |to, from| raw::alltoall(&team, to, from, extent))

@@ -13,28 +13,35 @@ use crate::job::Job;
 use crate::raw;
 use crate::view::Span;
 
+/// An element of an array of this PE.
+#[derive(Clone, Copy)]
+pub struct Element {
+    span: Span,
+    ty: Type,
+}
+
 /// An element of an array, by its index in the order of NumPy's `flat`, for host threads.
-pub fn element(job: &Job, array: &Bound<'_, PyAny>, offset: usize, role: &str) -> PyResult<(Span, Type)> {
+pub fn element(job: &Job, array: &Bound<'_, PyAny>, offset: usize, role: &str) -> PyResult<Element> {
     let view = job.view(array, role)?;
     let span = view.element(offset).ok_or_else(|| {
         let what = if view.contiguous { format!("has {} elements", view.len) } else { "is not contiguous".into() };
         raise(Kind::Argument, &format!("{role}: no element {offset}: the array {what}"))
     })?;
-    Ok((span, view.ty))
+    Ok(Element { span, ty: view.ty })
 }
 
 /// A signal word: one element of 64 unsigned bits.
 pub fn signal_word(job: &Job, array: &Bound<'_, PyAny>, offset: usize) -> PyResult<Span> {
     match element(job, array, offset, "signal_var")? {
-        (span, Type { kind: b'u', bytes: 8 }) => Ok(span),
-        (_, ty) => {
+        Element { span, ty: Type { kind: b'u', bytes: 8 } } => Ok(span),
+        Element { ty, .. } => {
             Err(raise(Kind::Argument, &format!("signal_var has elements of type {}; signals are uint64", ty.name())))
         }
     }
 }
 
 /// The signal operation that a user names.
-pub fn signal_update(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
+pub fn signal_op(op: &Bound<'_, PyAny>) -> PyResult<SignalOp> {
     one_of(op, SignalOp::VARIANTS, SignalOp::into, "signal_op")
 }
 
@@ -119,7 +126,7 @@ impl<'py> Amo<'_, 'py> {
     pub fn perform(
         &self,
         rt: &Runtime,
-        (span, ty): (Span, Type),
+        Element { span, ty }: Element,
         pe: Pe,
         py: Python<'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -128,8 +135,8 @@ impl<'py> Amo<'_, 'py> {
         let (operand, compare) = (bits(self.operand)?, bits(self.compare)?);
         let (op, fetches) = (self.op, self.fetches);
         let perform = || match fetches {
-            true => raw::fetch_amo(rt, span, (ty, op), operand, compare, pe).map(Some),
-            false => raw::amo(rt, span, (ty, op), operand, pe).map(|()| None),
+            true => raw::fetch_amo(rt, span, ty, op, operand, compare, pe).map(Some),
+            false => raw::amo(rt, span, ty, op, operand, pe).map(|()| None),
         };
         // Without the wire the thread waits for no other PE.
         let at_once = rt.is_mapped(pe) && rt.cpu_performs_amos();
@@ -161,7 +168,7 @@ macro_rules! for_words {
 /// Waits for an element of this PE's memory, and returns its value.
 pub fn wait<'py>(
     rt: &Runtime,
-    (span, ty): (Span, Type),
+    Element { span, ty }: Element,
     cmp: Cmp,
     value: &Bound<'py, PyAny>,
     timeout: Option<f64>,
@@ -178,7 +185,7 @@ pub fn wait<'py>(
 }
 
 /// Whether an element of this PE's memory compares as asked now.
-pub fn test(rt: &Runtime, (span, ty): (Span, Type), cmp: Cmp, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn test(rt: &Runtime, Element { span, ty }: Element, cmp: Cmp, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     macro_rules! test {
         ($t:ty) => {{
             let value: $t = value.extract()?;

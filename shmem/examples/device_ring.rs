@@ -9,7 +9,7 @@ use std::time::Duration;
 use symrail::kernels::cpu::{DeviceError, Grid};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{Program, Shape, Stream};
-use symrail::{Cmp, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Runtime, SignalUpdate, SymSlice};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -84,7 +84,7 @@ fn on_cpu_threads(rt: &Runtime, ring: &Ring) -> Result<(), Failure> {
     let kernel = |thread: &symrail::kernels::cpu::Thread<'_>| -> Result<(), DeviceError> {
         for lap in 1..=ring.laps {
             if thread.thread_in_block() == 0 {
-                thread.put_signal(inbox, outbox, arrived, lap, SignalOp::Set, ring.next)?;
+                thread.put_signal(inbox, outbox, SignalUpdate::set(arrived, lap), ring.next)?;
                 thread.signal_wait_until(arrived, Cmp::Ge, lap)?;
             }
             thread.sync_block()?;

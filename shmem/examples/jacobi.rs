@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use symrail::{Cmp, Result, Runtime, SignalOp};
+use symrail::{Cmp, Result, Runtime, SignalUpdate};
 
 /// One step: every point that is not on the left or right edge becomes the mean of its four neighbours.
 fn step(above: &[f64], row: &[f64], below: &[f64], new: &mut [f64]) {
@@ -62,11 +62,16 @@ fn main() -> Result<()> {
         let (copy, number) = (iteration % 2 * 2, iteration as u64);
         // This PE's first row is the row below for the PE above, and so on.
         if me > 0 {
-            halos.put_signal((copy + 1) * columns, &grid[0], (&arrived, 1), number, SignalOp::Set, rt.my_pe() - 1)?;
+            halos.put_signal(
+                (copy + 1) * columns,
+                &grid[0],
+                SignalUpdate::set((&arrived, 1), number),
+                rt.my_pe() - 1,
+            )?;
         }
         if me < n - 1 {
             let edge = &grid[last - first - 1];
-            halos.put_signal(copy * columns, edge, (&arrived, 0), number, SignalOp::Set, rt.my_pe() + 1)?;
+            halos.put_signal(copy * columns, edge, SignalUpdate::set((&arrived, 0), number), rt.my_pe() + 1)?;
         }
         if me > 0 {
             arrived.wait_until(0, Cmp::Ge, number)?;

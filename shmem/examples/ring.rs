@@ -2,7 +2,7 @@
 //!
 //! `symrail run -n 4 -- target/release/examples/ring`
 
-use symrail::{Cmp, Result, Runtime, SignalOp};
+use symrail::{Cmp, Result, Runtime, SignalUpdate};
 
 fn main() -> Result<()> {
     let rt = Runtime::init()?;
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
             }
         }
         // SAFETY: the source lives until the call returns.
-        unsafe { rt.put_signal(token.cast(), (&raw const value).cast(), 8, (signal, lap, SignalOp::Set), next) }?;
+        unsafe { rt.put_signal(token.cast(), (&raw const value).cast(), 8, SignalUpdate::set(signal, lap), next) }?;
         if me == 0 {
             // SAFETY: as above.
             let sum = unsafe {

@@ -10,11 +10,11 @@
 //! no fabric can deliver in halves. Barriers alternate between two sets of flags: a PE can be one barrier ahead of
 //! another, never two.
 //!
-//! Devices follow the same plans, with words of their own ([`symrail_kernels::barrier_plan`]).
+//! Devices follow the same plans, with words of their own ([`symrail_kernels::barrier_words`]).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use symrail_kernels::barrier_plan::{SET, Step};
+use symrail_kernels::barrier_words::{SET, Step};
 use symrail_transport::Pe;
 
 use crate::error::Result;
@@ -80,16 +80,20 @@ fn disseminate(steps: &mut Vec<Step>, group: Group, who: &[u32]) {
     }
 }
 
-/// Waits for the other PEs of a group: barrier `count` on the flags at this offset. Returns whether any PE voted
-/// `true`.
-pub(crate) fn run(
-    ops: &Operations<'_>,
-    what: &'static str,
-    (group, plan): (Group, &Plan),
-    (flags, count): (u64, u64),
-    mine: bool,
-) -> Result<bool> {
+/// One barrier of a group.
+pub(crate) struct Barrier<'a> {
+    pub group: Group,
+    pub plan: &'a Plan,
+    /// The offset of its flags.
+    pub flags: u64,
+    /// Its number among the barriers on these flags.
+    pub count: u64,
+}
+
+/// Waits for the other PEs of a group. Returns whether any PE voted `true`.
+pub(crate) fn run(ops: &Operations<'_>, what: &'static str, barrier: &Barrier<'_>, mine: bool) -> Result<bool> {
     ops.comm.job.here()?;
+    let &Barrier { group, plan, flags, count } = barrier;
     let (set, number) = (flags + (count & 1) * SET, (count & NUMBERS) as u8);
     let mut any = mine;
     for &step in &plan.0 {

@@ -29,11 +29,11 @@ impl UnderWay {
 }
 
 impl Delivery {
-    pub(crate) fn new((runtime, context): (&Runtime, Option<usize>), tracked: Option<Tracked>) -> Delivery {
-        Delivery::of_counted((runtime, context), tracked.map(Sent::Tracked))
+    pub(crate) fn new(runtime: &Runtime, context: Option<usize>, tracked: Option<Tracked>) -> Delivery {
+        Delivery::of_counted(runtime, context, tracked.map(Sent::Tracked))
     }
 
-    pub(crate) fn of_counted((runtime, context): (&Runtime, Option<usize>), sent: Option<Sent>) -> Delivery {
+    pub(crate) fn of_counted(runtime: &Runtime, context: Option<usize>, sent: Option<Sent>) -> Delivery {
         Delivery { under_way: sent.map(|sent| UnderWay { sent, context, runtime: runtime.clone() }) }
     }
 

@@ -64,6 +64,11 @@ impl<'a> InterruptPoll<'a> {
         InterruptPoll { go_on, deadline: DEADLINE.get(), begun: clock::now(), next: FIRST_POLL }
     }
 
+    /// Begins the wait anew.
+    pub(crate) fn restart(&mut self) {
+        (self.begun, self.next) = (clock::now(), FIRST_POLL);
+    }
+
     /// Whether anything may end the wait.
     pub(crate) fn may_end(&self) -> bool {
         self.go_on.is_some() || self.deadline.is_some()

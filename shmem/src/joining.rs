@@ -118,7 +118,7 @@ impl Runtime {
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
         let (opened, mine, encoded, connection_infos) = loop {
             let opened = choice.as_ref().map_err(Error::clone).and_then(|choice| {
-                let opened = open(&settings, choice, (me, n_pes), threads)?;
+                let opened = open(&settings, choice, me, n_pes, threads)?;
                 register(opened, first, staged.as_ref(), &settings)
             });
             let mine = connection_info_of(&opened, choice.as_ref().ok(), &settings, staged.as_ref());
@@ -140,9 +140,8 @@ impl Runtime {
             staged.open(me, &connection_infos, Duration::from_secs(settings.timeout_s))?;
         }
         stages.ended("mapping");
-        let wire = opened.and_then(|opened| {
-            connect(opened, choice?, &settings, (me, &connection_infos), staged.as_ref(), directory)
-        });
+        let wire = opened
+            .and_then(|opened| connect(opened, choice?, &settings, me, &connection_infos, staged.as_ref(), directory));
         let (mut wire, producers) = unless_needed(wire, staged.is_some(), unmapped)?;
         stages.ended("connecting");
         let interrupt = Arc::default();
@@ -293,7 +292,7 @@ fn choose(settings: &Settings, me: Pe, host: &HostPes) -> Result<Choice> {
 }
 
 /// Opens the host endpoint, the endpoints of `threads` proxy threads, and their channels.
-fn open(settings: &Settings, choice: &Choice, (me, n_pes): (Pe, u32), threads: usize) -> Result<Opened> {
+fn open(settings: &Settings, choice: &Choice, me: Pe, n_pes: u32, threads: usize) -> Result<Opened> {
     let policy = Policy::new(settings, choice.native_amo(settings));
     let endpoint = |role, thread| -> Result<Endpoint> {
         let share = Share::of(thread, threads, choice.names().len());
@@ -367,7 +366,8 @@ fn connect(
     mut opened: Opened,
     choice: Choice,
     settings: &Settings,
-    (me, connection_infos): (Pe, &[ConnectionInfo]),
+    me: Pe,
+    connection_infos: &[ConnectionInfo],
     staged: Option<&Staged>,
     directory: Arc<Directory>,
 ) -> Result<(Wire, Vec<Producer>)> {

@@ -64,7 +64,8 @@ impl ProgramData {
     /// # Errors
     /// Those of `take`, or the system refuses to map them.
     pub unsafe fn share(
-        (heap, base): (&Mutex<SymmetricHeap>, usize),
+        heap: &Mutex<SymmetricHeap>,
+        base: usize,
         take: impl Fn(usize, usize) -> Result<*mut u8>,
     ) -> Result<ProgramData> {
         let mut shared = Vec::new();

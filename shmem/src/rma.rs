@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-pub use symrail_core::SignalOp;
+pub use symrail_core::{SignalOp, SignalUpdate};
 use symrail_heap::copy::copy;
 use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Signal, Source};
@@ -177,7 +177,7 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        signal: (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
     ) -> Result<()> {
         let put = |wire: WireContext<'_>, to, signal| {
@@ -200,7 +200,7 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        signal: (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
     ) -> Result<()> {
         let start = |wire: WireContext<'_>, to, signal| {
@@ -223,7 +223,7 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        signal: (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
     ) -> Result<Option<Tracked>> {
         let start = |wire: WireContext<'_>, to, signal| {
@@ -254,7 +254,8 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        (word, copied): (*mut u64, bool),
+        word: *mut u64,
+        copied: bool,
         pe: Pe,
     ) -> Result<()> {
         let from = if copied { Source::Copied(source) } else { Source::Stable(source) };
@@ -263,7 +264,7 @@ impl Operations<'_> {
             unsafe { wire.put_counted(pe, to, from, len as u64, signal.offset) }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }.map(drop)
+        unsafe { self.put_signal_by(dest, source, len, SignalUpdate::add(word, 1), pe, put) }.map(drop)
     }
 
     /// As [`Operations::put_counted`], over any rails: a signal adds 1 where the rails cannot count arrivals.
@@ -286,7 +287,7 @@ impl Operations<'_> {
             unsafe { wire.put_and_count(pe, to, source, len as u64, signal.offset) }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.put_signal_by(dest, source, len, (word, 1, SignalOp::Add), pe, put) }
+        unsafe { self.put_signal_by(dest, source, len, SignalUpdate::add(word, 1), pe, put) }
     }
 
     /// Waits until the sources of all counted puts may be re-used.
@@ -303,11 +304,12 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        (word, value, op): (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
         on_wire: impl FnOnce(WireContext<'_>, u64, Signal) -> Result<R>,
     ) -> Result<Option<R>> {
         let dest = self.comm.space.offset(Operation::PutSignal, pe, dest, len)?;
+        let SignalUpdate { word, value, op } = signal;
         let word = self.comm.space.word(Operation::PutSignal, pe, word.cast(), 8)?;
         let base = self.comm.space.mapped(pe, dest.max(word), source)?;
         if base == 0 {

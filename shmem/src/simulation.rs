@@ -84,9 +84,11 @@ impl SimulatedPe {
     /// As for joining.
     pub unsafe fn open(
         fabric: &TimedFabric,
-        (me, n_pes): (Pe, u32),
+        me: Pe,
+        n_pes: u32,
         settings: &Settings,
-        (memory, bytes): (NonNull<u8>, u64),
+        memory: NonNull<u8>,
+        bytes: u64,
     ) -> Result<SimulatedPe> {
         let policy = Policy::new(settings, false);
         let mut host = Endpoint::new(Role::Host, me, n_pes, vec![fabric.open(me)], policy)?;

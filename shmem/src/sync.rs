@@ -5,13 +5,13 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-use symrail_core::{SignalOp, lock};
+use symrail_core::{SignalUpdate, lock};
 use symrail_heap::SymmetricHeap;
-use symrail_kernels::barrier_plan::WORDS;
+use symrail_kernels::barrier_words::WORDS;
 use symrail_kernels::cpu::DeviceTeam;
 use symrail_transport::Pe;
 
-use crate::barrier_plan::{self, FLAG_BYTES, Plan};
+use crate::barrier_plan::{self, Barrier, FLAG_BYTES, Plan};
 use crate::collective::call::CALL_LEN;
 use crate::error::Result;
 use crate::operations::Operations;
@@ -79,8 +79,8 @@ impl Everybody<'_> {
             state.0 += 1;
             state.0
         };
-        let group = self.ops.comm.job.everybody();
-        barrier_plan::run(&self.ops, what, (group, &self.area.plan), (self.area.offset, count), mine)
+        let (group, flags) = (self.ops.comm.job.everybody(), self.area.offset);
+        barrier_plan::run(&self.ops, what, &Barrier { group, plan: &self.area.plan, flags, count }, mine)
     }
 
     /// The number of barriers of all PEs that this PE has entered.
@@ -103,7 +103,7 @@ impl Everybody<'_> {
         };
         let to = (job.me + 1) % job.n_pes;
         let here = |offset: u64| at(space.base, self.area.offset + offset);
-        let signal = (here(CALL_SIGNAL).cast::<u64>(), expected, SignalOp::Set);
+        let signal = SignalUpdate::set(here(CALL_SIGNAL).cast::<u64>(), expected);
         // SAFETY: the source lives until the call returns, after which it may be re-used.
         unsafe { ops.put_signal(here(CALL), mine.as_ptr(), mine.len(), signal, to) }?;
         ops.wait_for(what, Among::All(job.everybody()), || {

@@ -32,7 +32,7 @@ fn handles(rt: &Runtime) -> Result<Vec<(&'static str, Call)>, Box<dyn Error>> {
     let (group, last, made_later) = (world.group(), rt.clone(), rt.clone());
     let pair = (rt.alloc_slice::<u64>(1)?, rt.create_context()?);
     let signal = rt.alloc_slice::<u64>(1)?;
-    let sent = slice.put_signal_tracked(0, &slice, 1, 1, (&signal, 0), 1, symrail::SignalOp::Set, 0)?;
+    let sent = slice.put_signal_tracked(0, &slice, 1, 1, symrail::SignalUpdate::set((&signal, 0), 1), 0)?;
     let mut sent = Some(sent);
     let alone = Grid { blocks: 1, threads_per_block: 1 };
     Ok(vec![

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use symrail::bootstrap::single::Single;
-use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalOp};
+use symrail::{Cmp, Elements, Error, Runtime, Settings, SignalUpdate};
 
 fn alone() -> Runtime {
     alone_with(8 << 20)
@@ -45,7 +45,7 @@ fn copies_within_a_slice_may_overlap() {
     assert_eq!(data.to_vec().unwrap(), [1, 1, 2, 3, 4, 5]);
     data.get_nbi(1, &data, 0, 5, 0).unwrap();
     assert_eq!(data.to_vec().unwrap(), [1, 2, 3, 4, 5, 5]);
-    data.put_signal_nbi(1, &data, 0, 3, (&rt.alloc_slice(1).unwrap(), 0), 1, SignalOp::Set, 0).unwrap();
+    data.put_signal_nbi(1, &data, 0, 3, SignalUpdate::set((&rt.alloc_slice(1).unwrap(), 0), 1), 0).unwrap();
     assert_eq!(data.to_vec().unwrap(), [1, 1, 2, 3, 5, 5]);
 }
 
@@ -56,7 +56,7 @@ fn slices_of_two_runtimes_do_not_mix() {
     assert!(matches!(a.put_nbi(0, &b, 0, 1, 0), Err(Error::OtherRuntime { .. })));
     assert!(matches!(a.get_nbi(0, &b, 0, 1, 0), Err(Error::OtherRuntime { .. })));
     let signal = other.alloc_slice::<u64>(1).unwrap();
-    assert!(matches!(a.put_signal(0, &[1], (&signal, 0), 1, SignalOp::Set, 0), Err(Error::OtherRuntime { .. })));
+    assert!(matches!(a.put_signal(0, &[1], SignalUpdate::set((&signal, 0), 1), 0), Err(Error::OtherRuntime { .. })));
 }
 
 #[test]

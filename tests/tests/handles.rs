@@ -55,7 +55,7 @@ fn handles(rt: &Runtime) -> Result<Vec<(&'static str, Call)>, Box<dyn Error>> {
             "products",
             Box::new(move || {
                 let weight = Weight::new(&[1.0; 4], Layout::ByInputs, 2, 2);
-                assert_eq!(products.all_gather_matmul(&of_products, (&[1.0; 4], 2), &weight, false)?.product, [2.0; 4]);
+                assert_eq!(products.all_gather_matmul(&of_products, &[1.0; 4], 2, &weight, false)?.product, [2.0; 4]);
                 Ok(())
             }),
         ),

@@ -33,9 +33,9 @@ impl Collective {
         // SAFETY: C's caller vouches for its memory.
         Ok(unsafe {
             match self {
-                Collective::AllReduce(from, to, ty, op) => all.all_reduce(stream, (from, to), ty, op),
-                Collective::Reduce(from, to, ty, op, root) => all.reduce(stream, (from, to), ty, op, root),
-                Collective::ReduceScatter(from, to, ty, op) => all.reduce_scatter(stream, (from, to), ty, op),
+                Collective::AllReduce(from, to, ty, op) => all.all_reduce(stream, from, to, ty, op),
+                Collective::Reduce(from, to, ty, op, root) => all.reduce(stream, from, to, ty, op, root),
+                Collective::ReduceScatter(from, to, ty, op) => all.reduce_scatter(stream, from, to, ty, op),
                 Collective::Broadcast(from, to, root) => all.broadcast(stream, from, to, root),
                 Collective::AllGather(from, to) => all.all_gather(stream, from, to),
                 Collective::AllToAll(from, to) => all.all_to_all(stream, from, to),
@@ -51,7 +51,7 @@ impl Collective {
     pub fn is_prepared(&self, all: &GpuCommunicator) -> bool {
         use symrail_collectives::plan::Collective as Kind;
         let moves = (DataType::Uint8, Reduction::Of(ReduceOp::Sum));
-        let (kind, buffers, typed, root) = match *self {
+        let (kind, (from, to), (ty, reduction), root) = match *self {
             Collective::AllReduce(from, to, ty, op) => (Kind::AllReduce, (from, to), (ty, op), 0),
             Collective::Reduce(from, to, ty, op, root) => (Kind::Reduce, (from, to), (ty, op), root),
             Collective::ReduceScatter(from, to, ty, op) => (Kind::ReduceScatter, (from, to), (ty, op), 0),
@@ -62,7 +62,7 @@ impl Collective {
                 return all.is_prepared_in_parts(part.len);
             }
         };
-        all.is_prepared(&kind, buffers, typed, root)
+        all.is_prepared(&kind, from, to, ty, reduction, root)
     }
 }
 
@@ -189,7 +189,8 @@ call! {
 
 /// Gives all ranks the root's bytes.
 fn broadcast(
-    (from, to): (*const c_void, *mut c_void),
+    from: *const c_void,
+    to: *mut c_void,
     count: usize,
     ty: c_int,
     root: c_int,
@@ -213,13 +214,13 @@ call! {
         comm: Handle,
         stream: CudaStream,
     ) of comm {
-        broadcast((from, to), count, ty, root, comm, stream)
+        broadcast(from, to, count, ty, root, comm, stream)
     }
 }
 
 call! {
     fn ncclBcast(buffer: *mut c_void, count: usize, ty: c_int, root: c_int, comm: Handle, stream: CudaStream) of comm {
-        broadcast((buffer, buffer), count, ty, root, comm, stream)
+        broadcast(buffer, buffer, count, ty, root, comm, stream)
     }
 }
 

@@ -2,7 +2,7 @@
 //! `SYMRAIL_TIMEOUT_S`.
 
 use symrail::bootstrap::uid::UniqueId;
-use symrail::{Cmp, Runtime, SignalOp, SymSlice, with_timeout};
+use symrail::{Cmp, Runtime, SignalUpdate, SymSlice, with_timeout};
 
 use crate::guard::Failure;
 
@@ -55,7 +55,7 @@ impl Ranks<'_> {
         let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
         let place = self.runtime.my_pe() as usize * PLACE_WORDS;
         for rank in to {
-            self.board.put_signal(place, &words, (self.board, place + ID_WORDS), 1, SignalOp::Set, rank)?;
+            self.board.put_signal(place, &words, SignalUpdate::set((self.board, place + ID_WORDS), 1), rank)?;
         }
         Ok(())
     }

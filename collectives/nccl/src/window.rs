@@ -64,7 +64,8 @@ impl Window {
     /// Names ranks that have not come in time, or the error of the driver.
     pub fn shared(
         communicator: Handle,
-        (at, bytes): (*mut c_void, usize),
+        at: *mut c_void,
+        bytes: usize,
         gpu: i32,
         ranks: &Ranks<'_>,
     ) -> Result<Window, Failure> {
@@ -300,8 +301,8 @@ mod tests {
             for rank in &ranks {
                 scope.spawn(|| {
                     let mut byte = 0u8;
-                    let memory = ((&raw mut byte).cast(), 1);
-                    let window = Window::shared(std::ptr::null_mut(), memory, 0, &rank.ranks()).unwrap();
+                    let memory = (&raw mut byte).cast();
+                    let window = Window::shared(std::ptr::null_mut(), memory, 1, 0, &rank.ranks()).unwrap();
                     let (code, text) = refused(window.find(1, 0, 1));
                     assert!(code == INVALID_ARGUMENT && text.contains("rank 0's memory of the window"), "{text}");
                 });

@@ -38,7 +38,7 @@ nccl! {
                     let made = communicator.with(|inside| {
                         // The others wait for this rank in any case.
                         let prepared = inside.one_sided.prepare();
-                        let made = Window::shared(comm, (at, bytes), communicator.gpu, &inside.ranks);
+                        let made = Window::shared(comm, at, bytes, communicator.gpu, &inside.ranks);
                         prepared.and(made)
                     })?;
                     communicator.windows.put(numbers[2], made);

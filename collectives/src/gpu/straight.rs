@@ -22,6 +22,7 @@ use super::memory::SymmetricMemory;
 use super::normed::RmsNorm;
 use super::plan::{Memory, reached};
 use super::program::{Which, load};
+use crate::buffers::Buffers;
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::Collective;
@@ -370,12 +371,12 @@ impl Straight {
     ///
     /// # Errors
     /// They have.
-    pub fn check_sizes(&self, collective: &Collective, (input, output): (Memory, Memory), part: u64) -> Result<()> {
+    pub fn check_sizes(&self, collective: &Collective, buffers: &Buffers<Memory>) -> Result<()> {
         let Some((inputs, outputs)) = parts(collective, self.sizes.n) else {
             return Err(Error::Call(format!("{collective} needs a plan")));
         };
-        for (what, memory, parts) in [("input", input, inputs), ("output", output, outputs)] {
-            if let Some(why) = memory.other_than(parts, part) {
+        for (what, memory, parts) in [("input", buffers.input, inputs), ("output", buffers.output, outputs)] {
+            if let Some(why) = memory.other_than(parts, buffers.part) {
                 return Err(Error::Call(format!("the {what} {why}")));
             }
         }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use symrail::kernels::cpu::{SignalOp, Symmetric, Thread};
+use symrail::kernels::cpu::{SignalUpdate, Symmetric, Thread};
 
 use super::packet;
 use super::shared::Shared;
@@ -179,7 +179,7 @@ impl<'a, 't> Block<'a, 't> {
                 Some(link) if pieces.peek().is_none() && len > 0 => {
                     self.thread.fence()?;
                     let word = shared.word(link.word)?;
-                    return Ok(self.thread.put_signal_nbi(to, from, word, 1, SignalOp::Add, pe)?);
+                    return Ok(self.thread.put_signal_nbi(to, from, SignalUpdate::add(word, 1), pe)?);
                 }
                 _ if by == ChannelType::Port => self.thread.put_nbi(to, from, pe)?,
                 _ => self.thread.put(to, from, pe)?,

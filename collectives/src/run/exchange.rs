@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use symrail::kernels::cpu::{Cmp, Grid, SignalOp, Symmetric, Thread};
+use symrail::kernels::cpu::{Cmp, Grid, SignalOp, SignalUpdate, Symmetric, Thread};
 use symrail::rounds::{self, Poison};
 use symrail_core::lock;
 
@@ -120,7 +120,7 @@ impl Exchange {
         let grid = Grid { blocks: 1, threads_per_block: 1 };
         let members = &self.members;
         let ended = AtomicBool::new(false);
-        let run = launch(runtime, &device, grid, (WHAT, &ended), |thread| {
+        let run = launch(runtime, &device, grid, WHAT, &ended, |thread| {
             for &(from, to) in &arranged.own {
                 thread.put(name(to)?, name(from)?, thread.my_pe())?;
             }
@@ -205,7 +205,7 @@ where
     /// Works on all queues until they are done. The time-out limits a time without progress.
     fn all(&self, queues: &mut [Queue], timeout: Duration, ended: &AtomicBool) -> Result<()> {
         (0..self.members.n()).try_for_each(|rank| self.is_taken(rank))?;
-        let mut wait = Wait::new(WHAT, self.members.team(), ended);
+        let mut wait = Wait::new(WHAT, self.members.team(), ended, timeout);
         loop {
             let (mut done, mut moved) = (true, false);
             for queue in queues.iter_mut() {
@@ -219,12 +219,12 @@ where
                 return queues.iter().try_for_each(|queue| self.is_taken(queue.row.peer));
             }
             if moved {
-                wait = Wait::new(WHAT, self.members.team(), ended);
+                wait.restart();
                 continue;
             }
             // Also drives the engine.
             self.thread.test(self.words.all.at(0)?, Cmp::Eq, u64::MAX)?;
-            if !wait.goes_on(timeout)? {
+            if !wait.goes_on()? {
                 return Err(self.late(queues, timeout));
             }
         }
@@ -254,7 +254,7 @@ where
                 return Ok(false);
             }
             let full = self.words.full(me, queue.count)?;
-            self.thread.put_signal_nbi(slot_of(me)?, memory, full, word, SignalOp::Set, pe)?;
+            self.thread.put_signal_nbi(slot_of(me)?, memory, SignalUpdate::set(full, word), pe)?;
         }
         queue.count += 1;
         queue.left = queue.left.part(len, queue.left.len() - len)?;
@@ -297,7 +297,7 @@ where
             None => (0, WHAT.into()),
         };
         let (pe, late) = (self.thread.my_pe(), vec![self.members.pe(rank as usize)]);
-        rounds::Error::Late { pe, what: WHAT, waiting, late, seconds: timeout.as_secs_f64() }.into()
+        rounds::Error::TimedOut { pe, what: WHAT, waiting, late, seconds: timeout.as_secs_f64() }.into()
     }
 }
 

@@ -239,7 +239,7 @@ impl Prepared {
         let run = if grid.blocks == 0 {
             Ok(())
         } else {
-            launch(self.members.runtime(), &device, grid, (CALL, &shared.ended), |thread| {
+            launch(self.members.runtime(), &device, grid, CALL, &shared.ended, |thread| {
                 let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
                 let block = Block::new(&shared, thread, stage)?;
                 block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))

@@ -153,16 +153,16 @@ impl<'a> Shared<'a> {
             return Ok(());
         }
         let given_up = self.memory.words.at(0)?;
-        let mut wait = Wait::new(CALL, self.members.team(), &self.ended);
+        let mut wait = Wait::new(CALL, self.members.team(), &self.ended, self.timeout);
         while !holds()? {
             // Also drives the engine.
             if thread.test(given_up, Cmp::Ne, 0)? {
                 Abort::check(thread.signal_fetch(given_up)?, thread.my_pe(), CALL)?;
             }
-            if !wait.goes_on(self.timeout)? {
+            if !wait.goes_on()? {
                 let waiting = format!("plan {}{}, {}", self.plan.name, step.place, step.name);
                 let (pe, late, seconds) = (thread.my_pe(), vec![self.pe(by())], self.timeout.as_secs_f64());
-                return Err(rounds::Error::Late { pe, what: CALL, waiting, late, seconds }.into());
+                return Err(rounds::Error::TimedOut { pe, what: CALL, waiting, late, seconds }.into());
             }
         }
         Ok(())

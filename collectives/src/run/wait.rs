@@ -1,51 +1,49 @@
-//! Waits of the CPU device's threads, and what ends them before their time-out: a signal to the program, and a member
-//! that has died.
+//! Waits of the CPU device's threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use symrail::device::CpuDevice;
 use symrail::kernels::cpu::{Grid, Thread};
-use symrail::{Runtime, Team};
+use symrail::{BoundedWait, Ended, Runtime, Team};
 use symrail_core::Backoff;
 
 use crate::error::{Error, Result};
-
-/// How often a wait checks that all members are alive.
-const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One wait of a thread.
 pub(super) struct Wait<'a> {
     what: &'static str,
     team: &'a Team,
-    ended: &'a AtomicBool,
-    begun: Instant,
-    next_check: Duration,
+    bounds: BoundedWait<'a>,
     backoff: Backoff,
 }
 
 impl<'a> Wait<'a> {
     /// Begins a wait, which `ended` ends: see [`launch`].
-    pub fn new(what: &'static str, team: &'a Team, ended: &'a AtomicBool) -> Self {
+    pub fn new(what: &'static str, team: &'a Team, ended: &'a AtomicBool, timeout: Duration) -> Self {
         let backoff = Backoff::new(16, 256, Duration::from_micros(50));
-        Wait { what, team, ended, begun: Instant::now(), next_check: CHECK_INTERVAL, backoff }
+        Wait { what, team, bounds: BoundedWait::watched(ended, timeout), backoff }
     }
 
-    /// Pauses. Returns whether the wait lasts less than `timeout`.
+    /// Begins it anew: a part of what it waits for has come.
+    pub fn restart(&mut self) {
+        self.bounds.restart();
+        self.backoff.reset();
+    }
+
+    /// Pauses. Returns whether the time-out has not passed.
     ///
     /// # Errors
     /// The program has ended all waits, or a member has died.
-    pub fn goes_on(&mut self, timeout: Duration) -> Result<bool> {
-        if self.ended.load(Ordering::Relaxed) {
-            return Err(Error::Call(format!("{} was interrupted", self.what)));
+    pub fn goes_on(&mut self) -> Result<bool> {
+        match self.bounds.ended(|_| self.team.check_alive(self.what))? {
+            Some(Ended::Interrupted) => Err(Error::Call(format!("{} was interrupted", self.what))),
+            Some(Ended::TimedOut) => Ok(false),
+            None => {
+                self.backoff.pause();
+                Ok(true)
+            }
         }
-        let waited = self.begun.elapsed();
-        if waited > self.next_check {
-            self.next_check = waited + CHECK_INTERVAL;
-            self.team.check_alive(self.what)?;
-        }
-        self.backoff.pause();
-        Ok(waited <= timeout)
     }
 }
 
@@ -59,7 +57,8 @@ pub(super) fn launch<K>(
     runtime: &Runtime,
     device: &CpuDevice,
     grid: Grid,
-    (what, ended): (&'static str, &AtomicBool),
+    what: &'static str,
+    ended: &AtomicBool,
     kernel: K,
 ) -> Result<()>
 where

@@ -121,8 +121,8 @@ impl Selection {
         let (straight, any_memory) = (near_each_other(limits, &hosts), false);
         let mut selection =
             Selection { hosts, users, defaults, limits, device, tuning, asked: None, straight, any_memory };
-        let scale = (selection.device.as_str(), selection.n_hosts());
-        selection.tuning = Tuning::agree(members, scale, |table| selection.accepts(table))?;
+        let (device, hosts) = (selection.device.as_str(), selection.n_hosts());
+        selection.tuning = Tuning::agree(members, device, hosts, |table| selection.accepts(table))?;
         match &selection.tuning {
             Tuning { table: Some((file, _)), .. } => tracing::info!("collectives: table {file}"),
             Tuning { untaken: Some(why), .. } => tracing::warn!("collectives: {why}"),

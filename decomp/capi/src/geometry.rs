@@ -73,28 +73,17 @@ extern "C" fn cudecompGetPencilInfoVersioned(
     })
 }
 
-/// The largest extents of any rank's pencil along an axis.
-fn largest(grid: &Grid, along: Axis) -> [usize; 3] {
-    [0, 1, 2].map(|dim| match Grid::split(along, dim) {
-        None => grid.extents[dim],
-        Some(split) => {
-            let parts = grid.processes[split];
-            (0..parts).map(|part| grid.share(dim, part, parts)).map(|(from, to)| to - from).max().unwrap_or(0)
-        }
-    })
-}
-
 /// Elements of any type that a transpose's blocks need on any rank, over rails and in place, each block rounded up.
 fn for_transpose(grid: &Grid, (from, to): (Axis, Axis)) -> Option<usize> {
     // Large blocks are in up to four parts on GPUs.
     let blocks = 2 * 4 * grid.processes.into_iter().max().unwrap_or(1) + 1;
-    let [input, output] = [from, to].map(|along| product(largest(grid, along)));
+    let [input, output] = [from, to].map(|along| product(grid.largest_extents(along)));
     input?.checked_add(output?)?.checked_add(blocks * (ALIGN / SMALLEST))
 }
 
 /// As [`for_transpose`] for updates of halos: two faces are sent and two arrive.
 fn for_halos(grid: &Grid, along: Axis, halo: [usize; 3]) -> Option<usize> {
-    let shape = shape(largest(grid, along), Form { halo, padding: [0; 3] });
+    let shape = shape(grid.largest_extents(along), Form { halo, padding: [0; 3] });
     let face = |dim: usize| product([0, 1, 2].map(|other| if other == dim { halo[dim] } else { shape[other] }));
     let faces = [0, 1, 2].map(|dim| 4usize.checked_mul(face(dim)?.checked_add(4 * (ALIGN / SMALLEST))?));
     faces.into_iter().collect::<Option<Vec<_>>>()?.into_iter().max()
@@ -194,7 +183,7 @@ mod tests {
         let most = i32::MAX as usize;
         let grid = Grid::new([most; 3], [2, 2]);
         assert_eq!(for_transpose(&grid, (Axis::X, Axis::Y)), None);
-        assert_eq!(product(largest(&grid, Axis::X)), None);
+        assert_eq!(product(grid.largest_extents(Axis::X)), None);
         assert!(counted::<i32>("it", Some(most + 1)).is_err() && counted::<i32>("it", Some(most)).is_ok());
     }
 }

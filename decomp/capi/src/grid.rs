@@ -82,7 +82,7 @@ extern "C" fn cudecompGridDescCreateVersioned(
             let steps = tuning::steps(&checked, options.as_ref())?;
             Ok::<_, Failure>(Arguments { to, config, checked, steps })
         })();
-        let arguments = handle.agree(Call::Create, (0, 0), arguments)?;
+        let arguments = handle.agree(Call::Create, 0, 0, arguments)?;
         handle.compare("making a grid descriptor", &arguments.parameters())?;
         let Arguments { to, config, checked, steps } = arguments;
         let chosen = tuning::choose(handle, checked, steps)?;
@@ -151,7 +151,7 @@ impl Handle {
 extern "C" fn cudecompGridDescDestroy(handle: Opaque, desc: Opaque) -> c_int {
     with_handle(handle, |handle| {
         let number = handle.desc(desc)?.number;
-        let agreed = handle.agree(Call::Destroy, (number, 0), Ok(()));
+        let agreed = handle.agree(Call::Destroy, number, 0, Ok(()));
         // Ranks that make another call may still need it. If they never will, it is of no use any more.
         if agreed.is_err() && !handle.is_lost() {
             return agreed;

@@ -95,12 +95,7 @@ impl Handle {
 
     /// Tells the other ranks which call this is: of descriptor number `desc`, with what `key` stands for, and whether
     /// this rank's arguments are right. Returns these arguments if all ranks' are. Collective.
-    pub fn agree<T>(
-        &mut self,
-        call: Call,
-        (desc, key): (u64, u64),
-        arguments: Result<T, Failure>,
-    ) -> Result<T, Failure> {
+    pub fn agree<T>(&mut self, call: Call, desc: u64, key: u64, arguments: Result<T, Failure>) -> Result<T, Failure> {
         if let Some(lost) = &self.lost {
             return arguments.and_then(|_| Err(lost.clone()));
         }

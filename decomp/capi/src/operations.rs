@@ -86,7 +86,8 @@ fn first_call<'k>(key: &Key, known: impl Iterator<Item = &'k Key>, kind: Kind) -
 fn run(
     handle: &mut Handle,
     desc: Opaque,
-    (call, kind): (Call, Kind),
+    call: Call,
+    kind: Kind,
     wanted: Result<Wanted, Failure>,
     at: Buffers,
 ) -> Result<(), Failure> {
@@ -110,7 +111,7 @@ fn run(
     if !kept {
         let plans = handle.desc(desc).ok().filter(|_| on_gpu);
         let first = key.as_ref().ok().zip(plans).and_then(|(key, desc)| first_call(key, desc.plans.keys(), kind));
-        let agreed = handle.agree(call, (number, key.as_ref().map_or(0, key_of)), checked.clone());
+        let agreed = handle.agree(call, number, key.as_ref().map_or(0, key_of), checked.clone());
         let lost = first.filter(|_| handle.is_lost());
         let agreed = agreed.map_err(|failure| lost.iter().fold(failure, |failure, why| failure.with(why)))?;
         handle.make(desc, &agreed)?;
@@ -119,7 +120,7 @@ fn run(
     // All ranks have made the plan, or, on host memory, tell one another of each round.
     if !kept || !on_gpu {
         let accepted = handle.accepts(desc, &wanted, at);
-        handle.agree(call, (number, key_of(&wanted.key())), accepted)?;
+        handle.agree(call, number, key_of(&wanted.key()), accepted)?;
     }
     handle.round(desc, &wanted, at)
 }
@@ -249,7 +250,7 @@ fn transpose(handle: Opaque, desc: Opaque, axes: (Axis, Axis), arrays: &Arrays) 
             }))
         })();
         let kind = (false, axes.0.index(), Some(axes.1.index()));
-        run(handle, desc, (Call::Transpose, kind), wanted, arrays.at)
+        run(handle, desc, Call::Transpose, kind, wanted, arrays.at)
     })
 }
 
@@ -284,11 +285,17 @@ transposes! {
     cudecompTransposeYToX: Y, X;
 }
 
-/// The arguments of a halo, after its buffers: type, halo, periods, dimension, padding.
-type HaloCall = (c_int, *const i32, *const u8, i32, *const i32);
+/// The arguments of a halo after its buffers, in C's order.
+struct HaloCall {
+    dtype: c_int,
+    halo: *const i32,
+    periods: *const u8,
+    dim: i32,
+    padding: *const i32,
+}
 
-fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: HaloCall) -> c_int {
-    let (dtype, halo, periods, dim, padding) = call;
+fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: &HaloCall) -> c_int {
+    let &HaloCall { dtype, halo, periods, dim, padding } = call;
     with_handle(handle, |handle| {
         let wanted = (|| {
             let element = element(dtype)?;
@@ -318,7 +325,7 @@ fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: HaloCall) 
             return handle.desc(desc).map(|_| ());
         }
         let kind = (true, along.index(), axis(dim).ok().map(Axis::index));
-        run(handle, desc, (Call::Halos, kind), wanted, at)
+        run(handle, desc, Call::Halos, kind, wanted, at)
     })
 }
 
@@ -339,7 +346,7 @@ macro_rules! halos {
             stream: *mut c_void,
         ) -> c_int {
             let at = Buffers { input, output: input, work, stream };
-            halo(handle, desc, Axis::$axis, at, (dtype, extents, periods, dim, padding))
+            halo(handle, desc, Axis::$axis, at, &HaloCall { dtype, halo: extents, periods, dim, padding })
         }
     )*};
 }

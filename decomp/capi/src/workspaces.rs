@@ -58,7 +58,7 @@ extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: *mut *mut c_v
             let to = unsafe { given("buffer", buffer) }?;
             if bytes == 0 { Err(Failure::usage("buffer_size_bytes is 0")) } else { Ok(to) }
         });
-        let to = handle.agree(Call::Malloc, (number.unwrap_or(0), 0), arguments)?;
+        let to = handle.agree(Call::Malloc, number.unwrap_or(0), 0, arguments)?;
         let (limit, array) = (handle.job.limit(1), handle.desc(desc)?.array()?);
         let workspace = with_timeout(limit, || array.workspace(bytes));
         let workspace = workspace.map_err(|error| handle.job.failure("cudecompMalloc", error))?;
@@ -84,7 +84,7 @@ extern "C" fn cudecompFree(handle: Opaque, desc: Opaque, buffer: *mut c_void) ->
         }
         let unknown = || Failure::usage(format!("buffer {buffer:?}: it is not from cudecompMalloc of this handle"));
         let number = handle.workspaces.by_address.get(&buffer.addr()).map(|known| known.number).ok_or_else(unknown);
-        handle.agree(Call::Free, (0, number.clone().unwrap_or(0)), number)?;
+        handle.agree(Call::Free, 0, number.clone().unwrap_or(0), number)?;
         // Rounds that were enqueued may still use it.
         handle.job.settle();
         let Numbered { workspace, .. } = handle.workspaces.by_address.remove(&buffer.addr()).ok_or_else(unknown)?;

@@ -11,7 +11,7 @@ use super::binding::{Buffers, Copies, Group, Round};
 use super::engines;
 use super::layout::PlanMemory;
 use crate::all_to_all::{Span, flows};
-use crate::blocks::{Blocks, Extent};
+use crate::blocks::{Blocks, Extent, Kind};
 use crate::error::Refusal;
 use crate::flow::Flows;
 use crate::staging::{Handle, Memory, Path};
@@ -142,7 +142,7 @@ fn agree_on_rooms(blocks: &mut Blocks, me: usize, flows: &[Flows], how: How, bas
             let mode = Mode { engines: how.engines, ..Mode::default() };
             let path = |other| path(pe, other);
             let own = how.parts(&flows[pe]);
-            engines::rooms(&Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0)))
+            engines::rooms(&Blocks::new(Kind::test(how.element, mode), own, |rank| rank as u32, path))
         })
         .collect();
     assert!(all.iter().all(|(_, bytes)| *bytes <= ALL - ROOMS));
@@ -163,7 +163,7 @@ fn round(library: &Library, pes: &mut [Pe], flows: &[Flows], how: How, wrong: &[
                 let path = |pe| if how.is_mapped(me, pe as usize) { Path::Mapped } else { Path::Rails };
                 let mode = Mode { direct: how.direct, engines: how.engines, ..Mode::default() };
                 let own = how.parts(&flows[me]);
-                let mut blocks = Blocks::new(("a test", how.element, mode), own, |rank| rank as u32, path, (0, 0));
+                let mut blocks = Blocks::new(Kind::test(how.element, mode), own, |rank| rank as u32, path);
                 let base = bases[me];
                 if how.engines.is_some() {
                     agree_on_rooms(&mut blocks, me, flows, how, bases);

@@ -112,6 +112,7 @@ impl Beside {
 mod tests {
     use super::*;
     use crate::all_to_all::{Span, flows};
+    use crate::blocks::Kind;
     use crate::mode::Mode;
 
     /// The ranks whose blocks rank `me` of 4 fetches, from the numbers of each rank. Rank 0 has not mapped rank 3,
@@ -125,7 +126,7 @@ mod tests {
             let flows = flows(rank, &spans(&|to| count(rank, to)), &spans(&|from| count(from, rank)));
             let path = |pe: u32| if (rank, pe) == (0, 3) { Path::Rails } else { Path::Mapped };
             let mode = Mode { engines, ..Mode::default() };
-            Blocks::new(("a test", 8, mode), flows, |rank| rank as u32, path, (0, 0))
+            Blocks::new(Kind::test(8, mode), flows, |rank| rank as u32, path)
         };
         let all: Vec<u64> = (0..4).flat_map(|rank| numbers(&rooms(&blocks(rank)).0)).collect();
         let mut own = blocks(me);

@@ -87,7 +87,8 @@ impl GpuKernels {
     pub(super) unsafe fn copy(
         &self,
         stream: &Stream,
-        (unit, units): (usize, usize),
+        unit: usize,
+        units: usize,
         [copies, count, landings]: [u64; 3],
     ) -> Result<()> {
         let kernel = &self.0.copies[unit.trailing_zeros() as usize];
@@ -105,7 +106,8 @@ impl GpuKernels {
     pub(super) unsafe fn round(
         &self,
         stream: &Stream,
-        (unit, units): (usize, usize),
+        unit: usize,
+        units: usize,
         most: Option<u32>,
         arguments: &[u64; 7],
     ) -> Result<()> {

@@ -228,7 +228,7 @@ impl GpuPlan {
         let copy = |stream: &Stream, copies: &Copies, landings: u64| match copies.count {
             0 => Ok(()),
             // SAFETY: the arguments are the kernel's; the caller's promise.
-            count => unsafe { self.kernels.copy(stream, (unit, copies.units), [copies.at, count, landings]) },
+            count => unsafe { self.kernels.copy(stream, unit, copies.units, [copies.at, count, landings]) },
         };
         let send = |group: &Group| copy(stream, &group.send, at_first(group));
         let unpack = |group: &Group| copy(stream, &group.unpack, at_first(group));
@@ -246,7 +246,7 @@ impl GpuPlan {
                 let (legs, meets) = (group.legs as u64, u64::from(most.is_some()));
                 let arguments = [plan, own, legs, at_first(group), send.at, send.count, meets];
                 // SAFETY: the arguments are the kernel's; the caller's promise.
-                unsafe { self.kernels.round(stream, (unit, send.units), most, &arguments) }
+                unsafe { self.kernels.round(stream, unit, send.units, most, &arguments) }
             };
             let unpacks = |group: &Group| group.unpack.count > 0;
             let Some(beside) = self.beside.as_ref().filter(|_| binding.in_turn && groups.iter().any(unpacks)) else {

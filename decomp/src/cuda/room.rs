@@ -71,13 +71,14 @@ fn wanted(blocks: &Blocks, multiprocessors: u32) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::all_to_all::{Span, flows};
+    use crate::blocks::Kind;
     use crate::mode::Mode;
     use crate::staging::Path;
 
     fn blocks(ranks: usize, count: usize) -> Blocks {
         let spans: Vec<Span> = (0..ranks).map(|rank| Span { offset: rank * count, count }).collect();
         let mapped = |_| Path::Mapped;
-        Blocks::new(("a test", 16, Mode::default()), flows(0, &spans, &spans), |rank| rank as u32, mapped, (0, 0))
+        Blocks::new(Kind::test(16, Mode::default()), flows(0, &spans, &spans), |rank| rank as u32, mapped)
     }
 
     #[test]

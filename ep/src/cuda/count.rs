@@ -19,6 +19,17 @@ pub struct DeviceLayout {
     _gpu: Arc<Gpu>,
 }
 
+/// The experts of tokens, in a GPU's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceTopK {
+    /// The GPU address of 64-bit indices.
+    pub at: u64,
+    /// The number of tokens.
+    pub tokens: usize,
+    /// The number of indices of each token.
+    pub k: usize,
+}
+
 /// The destinations, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceCounts {
@@ -40,7 +51,7 @@ impl DeviceLayout {
         Ok(DeviceLayout { kernel: module.kernel("ep_count").map_err(failed)?, _gpu: Arc::clone(device.gpu()) })
     }
 
-    /// Counts the slots of `tokens` tokens (`topk`: `k` 64-bit indices each). Indices without an expert count nowhere.
+    /// Counts the slots of tokens. Indices without an expert count nowhere.
     ///
     /// # Safety
     /// Addresses are GPU addresses of memory for these numbers, valid until the stream has executed the launch.
@@ -51,11 +62,13 @@ impl DeviceLayout {
     pub unsafe fn count(
         &self,
         stream: &Stream,
-        (topk, tokens, k): (u64, usize, usize),
-        (experts, ranks): (usize, usize),
+        topk: DeviceTopK,
+        experts: usize,
+        ranks: usize,
         to: &DeviceCounts,
     ) -> Result<()> {
         share(experts, ranks)?;
+        let DeviceTopK { at: topk, tokens, k } = topk;
         let sizes = [tokens, k, experts, ranks].map(|number| number as u64);
         let words = [&[0, topk][..], &sizes, &[to.per_rank, to.per_expert, to.in_rank]].concat();
         let shape = Shape { blocks: (experts.div_ceil(COUNTED) + ranks) as u32, threads: 512 };

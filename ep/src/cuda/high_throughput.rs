@@ -208,7 +208,7 @@ impl DeviceHighThroughput {
         // words.
         let made = Self::within(device, nvrtc, (shape, blocks, limit), &hosts, &parts, block);
         let free = || Ok(rt.free(block)?);
-        all_or_free((rt.my_pe(), what), made, |ok| Ok(team.all(ok)?), free)
+        all_or_free(rt.my_pe(), what, made, |ok| Ok(team.all(ok)?), free)
     }
 
     /// Clears the words of symmetric memory, and loads the kernels for it. Local.
@@ -235,7 +235,7 @@ impl DeviceHighThroughput {
             // SAFETY: parts of the block that was just allocated.
             unsafe { gpu.fill(DevicePtr::new(at), 0, bytes as usize) }.map_err(failed)?;
         }
-        let record = Record::new(gpu, (rt.my_pe(), rt.n_pes()), experts / ranks, limit)?;
+        let record = Record::new(gpu, rt.my_pe(), rt.n_pes(), experts / ranks, limit)?;
         let terms = hosts.terms(me);
         let progress = Used::new(gpu, zeroed(gpu, size_of::<Progress>())?)?;
         let tables = [with_bytes(gpu, &bytes(&hosts.homes(ranks)))?, with_bytes(gpu, &bytes(&terms))?];
@@ -316,8 +316,8 @@ impl DeviceHighThroughput {
         Ok(())
     }
 
-    fn copying(&self) -> (u32, u32) {
-        (self.blocks.load(Ordering::Relaxed), 512)
+    fn copying(&self) -> Shape {
+        Shape { blocks: self.blocks.load(Ordering::Relaxed), threads: 512 }
     }
 
     /// The address of memory for a combine's rows, as many as may arrive. The ranks of this host read a combine's rows
@@ -364,17 +364,11 @@ impl DeviceHighThroughput {
 
     /// # Safety
     /// The kernel receives the parameters' address and these arguments. All memory that they point to stays valid.
-    unsafe fn launch(
-        &self,
-        stream: &Stream,
-        step: Step,
-        (blocks, threads): (u32, u32),
-        arguments: &[u64],
-    ) -> Result<()> {
+    unsafe fn launch(&self, stream: &Stream, step: Step, shape: Shape, arguments: &[u64]) -> Result<()> {
         self.runtime().check_joined()?;
         let words = [&[self.parameters.at().get()], arguments].concat();
         // SAFETY: the caller's promise.
-        let launched = unsafe { stream.launch(&self.kernels[step as usize], Shape { blocks, threads }, &words) };
+        let launched = unsafe { stream.launch(&self.kernels[step as usize], shape, &words) };
         let launched = launched.map_err(failed);
         // Once a call is announced, the other ranks wait for data that a failed launch does not send.
         let is_announced = !matches!(step, Step::Layout | Step::Begin);
@@ -431,9 +425,9 @@ impl DeviceHighThroughput {
         self.must_go_on()?;
         (routes.tokens, routes.k) = (tokens, k);
         let arguments = [routes.at(), topk, tokens as u64, k as u64, in_rank, per_expert];
-        let blocks = self.ranks() + self.hosts;
+        let shape = Shape { blocks: (self.ranks() + self.hosts) as u32, threads: 512 };
         // SAFETY: the caller's promise.
-        routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, (blocks as u32, 512), &arguments) })
+        routes.while_used(stream, || unsafe { self.launch(stream, Step::Layout, shape, &arguments) })
     }
 
     /// Ends an open call, if there is one, in the order of the stream.
@@ -442,7 +436,7 @@ impl DeviceHighThroughput {
             return Ok(());
         }
         // SAFETY: the kernel accesses only this object's memory.
-        unsafe { self.launch(stream, Step::End, (1, 1), &[]) }
+        unsafe { self.launch(stream, Step::End, Shape { blocks: 1, threads: 1 }, &[]) }
     }
 
     /// # Safety
@@ -462,7 +456,8 @@ impl DeviceHighThroughput {
         // SAFETY: the caller's promise.
         unsafe {
             let arguments = [routes.at(), first, call as u64, bytes, scales, k, routes.tokens as u64, ticket];
-            self.launch(stream, Step::Begin, (self.ranks() as u32, 512), &arguments)?;
+            let shape = Shape { blocks: self.ranks() as u32, threads: 512 };
+            self.launch(stream, Step::Begin, shape, &arguments)?;
         }
         self.calls.begin(call, ticket);
         Ok(())
@@ -522,9 +517,9 @@ impl DeviceHighThroughput {
     /// be sending meanwhile. An error ends that dispatch: [`DeviceHighThroughput::receive`] must not follow.
     ///
     /// # Errors
-    /// As for [`DeviceHighThroughput::check`]; [`Late`](symrail::rounds::Error::Late) with the ranks that have not
-    /// announced it within `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if another call
-    /// has returned the dispatch's error.
+    /// As for [`DeviceHighThroughput::check`]; [`TimedOut`](symrail::rounds::Error::TimedOut) with the ranks that have
+    /// not announced it within `limit`; [`Error::Order`] if the last call was no such dispatch, or was captured, or if
+    /// another call has returned the dispatch's error.
     pub fn counts(&self, stream: &Stream, limit: Duration) -> Result<Counts> {
         let told = self.told(stream, limit);
         let counts = told.and_then(|told| {

@@ -279,7 +279,7 @@ impl LowLatencyMemory {
         let made = LowLatencyMemory { block: at, bytes, far, all_mapped, masked, device: of };
         // No rank may write to another one before all have cleared their words.
         let (what, all) = ("memory for low latency", |ok| Ok(team.all(ok)?));
-        all_or_free((runtime.my_pe(), what), made.clear().map(|()| made), all, || Ok(runtime.free(block)?))
+        all_or_free(runtime.my_pe(), what, made.clear().map(|()| made), all, || Ok(runtime.free(block)?))
     }
 
     fn clear(&self) -> Result<()> {
@@ -336,7 +336,7 @@ impl DeviceLowLatency {
         let block = memory.block;
         let made = DeviceLowLatency::within(memory, nvrtc, shape, limit).map_err(|refused| refused.1);
         let free = || Ok(device.runtime().free(std::ptr::with_exposed_provenance_mut(block))?);
-        all_or_free((device.runtime().my_pe(), what), made, |ok| Ok(team.all(ok)?), free)
+        all_or_free(device.runtime().my_pe(), what, made, |ok| Ok(team.all(ok)?), free)
     }
 
     /// Loads the kernels for memory that was not used before. Local: it waits for no rank. A rank with another shape is

@@ -104,7 +104,8 @@ fn far_ranks(device: &GpuDevice) -> Result<Vec<bool>> {
 /// Passes on what a rank has `made` in symmetric memory, if all ranks have; otherwise all free that memory. `all` and
 /// `free` are collective; no rank returns before all have called.
 fn all_or_free<T>(
-    (pe, what): (Pe, &'static str),
+    pe: Pe,
+    what: &'static str,
     made: Result<T>,
     all: impl FnOnce(bool) -> Result<bool>,
     free: impl FnOnce() -> Result<()>,
@@ -141,17 +142,17 @@ mod tests {
 
     #[test]
     fn memory_is_freed_unless_all_have_made_what_uses_it() {
-        let (freed, of) = (Cell::new(0), (1, "a test"));
+        let freed = Cell::new(0);
         let free = || {
             freed.set(freed.get() + 1);
             Ok(())
         };
         let refused = || Err::<u32, _>(failed("no memory"));
-        assert!(matches!(all_or_free(of, Ok(7), Ok, free), Ok(7)) && freed.get() == 0);
-        assert!(matches!(all_or_free(of, refused(), Ok, free), Err(Error::Device { .. })) && freed.get() == 1);
-        let of_peer = all_or_free(of, Ok(7), |_| Ok(false), free);
+        assert!(matches!(all_or_free(1, "a test", Ok(7), Ok, free), Ok(7)) && freed.get() == 0);
+        assert!(matches!(all_or_free(1, "a test", refused(), Ok, free), Err(Error::Device { .. })) && freed.get() == 1);
+        let of_peer = all_or_free(1, "a test", Ok(7), |_| Ok(false), free);
         assert!(matches!(of_peer, Err(Error::Round(PeerRefused { pe: 1, what: "a test" }))) && freed.get() == 2);
         // Without an answer of all ranks nothing collective can follow.
-        assert!(all_or_free(of, Ok(7), |_| Err(failed("late")), free).is_err() && freed.get() == 2);
+        assert!(all_or_free(1, "a test", Ok(7), |_| Err(failed("late")), free).is_err() && freed.get() == 2);
     }
 }

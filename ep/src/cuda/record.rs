@@ -68,7 +68,7 @@ pub(super) struct Meaning {
 
 impl Record {
     /// `share`: the experts of a rank.
-    pub fn new(gpu: &Arc<Gpu>, (me, ranks): (Pe, Pe), share: usize, limit: WaitLimit) -> Result<Record> {
+    pub fn new(gpu: &Arc<Gpu>, me: Pe, ranks: Pe, share: usize, limit: WaitLimit) -> Result<Record> {
         let words = OF_RANKS + 2 * ranks as usize + (ranks as usize * ranks as usize + share).div_ceil(2);
         let memory = PinnedBuffer::new(gpu, 8 * words).map_err(failed)?;
         Ok(Record { memory, me, ranks, share, limit })

@@ -116,9 +116,10 @@ impl HighThroughput {
         let routes = Routes { hosts: &self.hosts, handle, me: self.rows.runtime().my_pe() as usize };
         let ((into, out), rows_from) = (routes.within(), routes.rows_from());
         let mut rows = Rows::new(parts.element, format, &into);
-        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "combine");
+        let transfer = Transfer::new(&mut self.rows, &mut self.statistics, format, self.limit, "combine");
         transfer.run(
-            (&out, &into),
+            &out,
+            &into,
             |to, row, write| {
                 let row = rows_from[to][row];
                 write(0, parts.rows.row(row))?;
@@ -166,9 +167,10 @@ impl HighThroughput {
         rows.next = vec![0; ranks];
         let mut come = Rows::new(element, format, &into);
         let limit = self.limit_of_forwarded();
-        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, limit, "combine");
+        let transfer = Transfer::new(&mut self.rows, &mut self.statistics, format, limit, "combine");
         transfer.run(
-            (&handle.passed, &into),
+            &handle.passed,
+            &into,
             |to, row, write| {
                 write(0, &sums[to].0[row * format.token..][..format.token])?;
                 write(format.rest_at(), &sums[to].1[row * 4 * format.weights..][..4 * format.weights])

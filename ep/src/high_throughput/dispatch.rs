@@ -98,9 +98,10 @@ impl HighThroughput {
         let mut next = first_rows(&handle.received);
         let hosts = &self.hosts;
         let mut row_bytes = vec![0; format.bytes()];
-        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, self.limit, "dispatch");
+        let transfer = Transfer::new(&mut self.rows, &mut self.statistics, format, self.limit, "dispatch");
         transfer.run(
-            (&out, &handle.passed),
+            &out,
+            &handle.passed,
             |to, row, write| {
                 let token = lists[to][row] as usize;
                 let mut rest = Vec::with_capacity(format.rest());
@@ -147,9 +148,10 @@ impl HighThroughput {
         let ((out, into), rows_from) = (routes.within(), routes.rows_from());
         let of_others = passed.for_ranks(&routes, format.bytes());
         let limit = self.limit_of_forwarded();
-        let transfer = Transfer::new((&mut self.rows, &mut self.statistics), format, limit, "dispatch");
+        let transfer = Transfer::new(&mut self.rows, &mut self.statistics, format, limit, "dispatch");
         transfer.run(
-            (&out, &into),
+            &out,
+            &into,
             |to, row, write| {
                 let Some(&token) = own[to].get(row) else {
                     let (source, at) = of_others[to][row - own[to].len()];

@@ -44,7 +44,8 @@ impl Header {
     /// `routes`: those of the handle, 0 without one.
     pub fn new(
         call: Call,
-        (format, routes): (RowFormat, u32),
+        format: RowFormat,
+        routes: u32,
         per_rank: &[u32],
         per_host: &[u32],
         per_expert: &[u32],
@@ -112,9 +113,9 @@ pub fn exchange(exchange: &mut Exchange, header: &Header, limit: WaitLimit) -> R
         if !others(me).any(|rank| missing(&rank)) {
             return Ok(headers.into_iter().flatten().collect());
         }
-        if let Some(over) = wait.pause() {
+        if let Some(ended) = wait.pause() {
             let missing = others(me).filter(missing).collect();
-            return Err(wait.error(over, "the start of a dispatch or combine", missing));
+            return Err(wait.error(ended, "the start of a dispatch or combine", missing));
         }
     }
 }

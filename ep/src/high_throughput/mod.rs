@@ -154,7 +154,7 @@ impl HighThroughput {
         if let Some((topk, _)) = tokens.topk {
             topk.check(layout.experts())?;
         }
-        let headers = self.begin("dispatch", Call::Dispatch, (format, 0), layout)?;
+        let headers = self.begin("dispatch", Call::Dispatch, format, 0, layout)?;
         let mut handle = Handle::new(layout.clone(), &headers, &self.hosts, self.me());
         let (received, masks) = self.send_tokens(tokens, format, &handle)?;
         let per_expert = header::sum_of_experts(&headers, layout.share());
@@ -170,7 +170,7 @@ impl HighThroughput {
     /// As for [`HighThroughput::dispatch`].
     pub fn dispatch_again(&mut self, tokens: &Tokens<'_>, handle: &Handle) -> Result<Received> {
         let format = self.format_of(tokens, &handle.layout)?;
-        self.begin("dispatch by a handle", Call::Again, (format, handle.routes), &handle.layout)?;
+        self.begin("dispatch by a handle", Call::Again, format, handle.routes, &handle.layout)?;
         Ok(self.send_tokens(tokens, format, handle)?.0)
     }
 
@@ -206,7 +206,7 @@ impl HighThroughput {
         let since = Instant::now();
         self.statistics = Statistics::of("combine");
         let per_host = vec![0; self.hosts.count()];
-        let header = Header::new(Call::Combine, (within, handle.routes), &handle.received, &per_host, &[]);
+        let header = Header::new(Call::Combine, within, handle.routes, &handle.received, &per_host, &[]);
         self.exchange_headers(&header, since)?;
         self.add_up(parts, [within, between], handle)
     }
@@ -258,14 +258,15 @@ impl HighThroughput {
         &mut self,
         what: &'static str,
         call: Call,
-        rows: (RowFormat, u32),
+        format: RowFormat,
+        routes: u32,
         layout: &Layout,
     ) -> Result<Vec<Header>> {
         let since = Instant::now();
         self.statistics = Statistics::of(what);
         let of_host = |host| layout.tokens_for_any(self.hosts.members(host)).len() as u32;
         let per_host: Vec<u32> = (0..self.hosts.count()).map(of_host).collect();
-        let header = Header::new(call, rows, layout.per_rank(), &per_host, layout.per_expert());
+        let header = Header::new(call, format, routes, layout.per_rank(), &per_host, layout.per_expert());
         self.exchange_headers(&header, since)
     }
 
@@ -290,7 +291,7 @@ impl HighThroughput {
 
     /// Refuses later calls if a call has failed after its start, and notifies the others of the late ranks.
     fn poison_on_err<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(Error::Round(rounds::Error::Late { late, seconds, .. })) = &result {
+        if let Err(Error::Round(rounds::Error::TimedOut { late, seconds, .. })) = &result {
             self.headers.give_up(late, *seconds);
             self.rows.give_up(late, *seconds);
         }

@@ -25,7 +25,8 @@ pub type Read<'a> = &'a mut dyn FnMut(usize, &mut [u8]) -> Result<()>;
 
 impl<'a> Transfer<'a> {
     pub fn new(
-        (exchange, statistics): (&'a mut Exchange, &'a mut Statistics),
+        exchange: &'a mut Exchange,
+        statistics: &'a mut Statistics,
         format: RowFormat,
         limit: WaitLimit,
         what: &'static str,
@@ -37,11 +38,12 @@ impl<'a> Transfer<'a> {
     /// sent, from its rank and index, and `unpack` reads one that has arrived. Rows of this rank for itself are copied.
     ///
     /// # Errors
-    /// [`Late`](symrail::rounds::Error::Late) if no block has arrived or left for the whole time limit; errors of the
-    /// runtime.
+    /// [`TimedOut`](symrail::rounds::Error::TimedOut) if no block has arrived or left for the whole time limit; errors
+    /// of the runtime.
     pub fn run(
         self,
-        (out, into): (&[u32], &[u32]),
+        out: &[u32],
+        into: &[u32],
         mut pack: impl FnMut(usize, usize, Write<'_>) -> Result<()>,
         mut unpack: impl FnMut(usize, usize, Read<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -83,8 +85,8 @@ impl<'a> Transfer<'a> {
                 wait.restart();
             } else if !(0..ranks).any(|rank| missing(&rank)) {
                 return Ok(());
-            } else if let Some(over) = wait.pause() {
-                return Err(wait.error(over, what, (0..ranks).filter(missing).map(|rank| rank as Pe).collect()));
+            } else if let Some(ended) = wait.pause() {
+                return Err(wait.error(ended, what, (0..ranks).filter(missing).map(|rank| rank as Pe).collect()));
             }
         }
     }

@@ -36,7 +36,7 @@ impl Start {
 
     /// The number of rows that another rank has sent, and their bytes if they are encoded. An error if their shape differs from that of this rank's rows, or
     /// if there are more than fit.
-    pub fn rows_of(&self, bytes: [u8; BYTES], most: usize, (me, other): (Pe, Pe)) -> Result<(usize, usize)> {
+    pub fn rows_of(&self, bytes: [u8; BYTES], most: usize, me: Pe, other: Pe) -> Result<(usize, usize)> {
         let mut numbers = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word) as usize);
         for (what, here) in WHAT.iter().zip(self.common()) {
             let there = numbers.next().unwrap_or(0);

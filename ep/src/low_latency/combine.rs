@@ -129,7 +129,7 @@ impl LowLatency {
                 let mut first = [0; block::BYTES];
                 exchange.read(rank as Pe, 0, &mut first)?;
                 let fit = (exchange.block() - block::BYTES) / start.format.bytes();
-                let (sent, encoded) = start.rows_of(first, fit, (me as Pe, rank as Pe))?;
+                let (sent, encoded) = start.rows_of(first, fit, me as Pe, rank as Pe)?;
                 rows.resize(sent * token, 0);
                 if encoded == 0 {
                     for (i, row) in rows.chunks_exact_mut(token).enumerate() {

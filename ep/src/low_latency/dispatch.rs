@@ -7,7 +7,6 @@ use symrail::Pe;
 use super::LowLatency;
 use super::block::{self, Start};
 use crate::error::{Error, Result};
-use crate::exchange::Exchange;
 use crate::high_throughput::received::slots;
 use crate::plan::layout::{TopK, share};
 use crate::plan::pairs::local;
@@ -137,9 +136,9 @@ impl LowLatency {
     /// Waits for the tokens of all ranks.
     ///
     /// # Errors
-    /// [`Late`](symrail::rounds::Error::Late), after which the call may be repeated (for example with the late ranks
-    /// [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer), after
-    /// which this dispatch is over.
+    /// [`TimedOut`](symrail::rounds::Error::TimedOut), after which the call may be repeated (for example with the late
+    /// ranks [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer), after which this
+    /// dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own, statistics } = dispatching;
         let (rt, since, mut statistics) =
@@ -151,8 +150,14 @@ impl LowLatency {
         let mut found = room.empty(share(self.shape.experts, ranks)?, ranks);
         let exchange = &self.dispatch.exchange;
         let taken = (0..ranks).filter(|&rank| rank == me || !self.masks.masked[rank]).try_for_each(|rank| {
-            let own = (rank == me).then_some(&own[..]);
-            room.take(&mut found, start, self.shape.most_tokens, (exchange, own), (me as Pe, rank as Pe))
+            let read = |at: usize, part: &mut [u8]| {
+                if rank != me {
+                    return exchange.read(rank as Pe, at, part);
+                }
+                part.copy_from_slice(&own[at..][..part.len()]);
+                Ok(())
+            };
+            room.take(&mut found, start, self.shape.most_tokens, &read, me as Pe, rank as Pe)
         });
         statistics.phase(rt, "taking", since);
         statistics.per_expert.clone_from(&found.counts);
@@ -181,19 +186,13 @@ impl Room {
         found: &mut Dispatched,
         start: &Start,
         most_tokens: usize,
-        (exchange, own): (&Exchange, Option<&[u8]>),
-        (me, rank): (Pe, Pe),
+        read: &dyn Fn(usize, &mut [u8]) -> Result<()>,
+        me: Pe,
+        rank: Pe,
     ) -> Result<()> {
-        let read = |at: usize, part: &mut [u8]| match own {
-            Some(own) => {
-                part.copy_from_slice(&own[at..][..part.len()]);
-                Ok(())
-            }
-            None => exchange.read(rank, at, part),
-        };
         let mut first = [0; block::BYTES];
         read(0, &mut first)?;
-        let (rows, _) = start.rows_of(first, most_tokens, (me, rank))?;
+        let (rows, _) = start.rows_of(first, most_tokens, me, rank)?;
         let (RowFormat { token, scales, indices, .. }, share) = (self.format, found.counts.len());
         let ranks = found.ranges.len() / share;
         for expert in 0..share {

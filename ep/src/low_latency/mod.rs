@@ -188,7 +188,9 @@ impl Masks {
     /// or reported in the error.
     fn wait(
         &mut self,
-        (rt, limit, what): (&Runtime, WaitLimit, &'static str),
+        rt: &Runtime,
+        limit: WaitLimit,
+        what: &'static str,
         mut done: impl FnMut(Pe) -> Result<bool>,
     ) -> Result<()> {
         let me = rt.my_pe() as usize;
@@ -207,8 +209,8 @@ impl Masks {
             if missing.is_empty() {
                 return Ok(());
             }
-            let Some(over) = wait.pause() else { continue };
-            let error = wait.error(over, what, missing.clone());
+            let Some(ended) = wait.pause() else { continue };
+            let error = wait.error(ended, what, missing.clone());
             if !self.mask_late || !matches!(error, Error::Round(_)) {
                 return Err(error);
             }
@@ -230,7 +232,7 @@ impl Turns {
             return Err(Error::Order { what: "two calls were sent and not received; receive the first one before" });
         }
         let (exchange, what) = (&mut self.exchange, self.what);
-        masks.wait((&exchange.runtime().clone(), limit, what), |rank| exchange.has_room(rank))?;
+        masks.wait(&exchange.runtime().clone(), limit, what, |rank| exchange.has_room(rank))?;
         self.sent += 1;
         Ok(self.sent)
     }
@@ -241,7 +243,7 @@ impl Turns {
             return Err(Error::Order { what: "calls are received in the order in which they were sent, once each" });
         }
         let exchange = &self.exchange;
-        masks.wait((&exchange.runtime().clone(), limit, self.what), |rank| exchange.has_arrived(rank))
+        masks.wait(&exchange.runtime().clone(), limit, self.what, |rank| exchange.has_arrived(rank))
     }
 
     /// Frees the slots of this call's blocks. Its statistics become those of the last call.

@@ -1,7 +1,7 @@
 //! Operations in the order of a stream, checked by the host of their target PE.
 
 use symrail_kernels::cuda::DevicePtr;
-use symrail_kernels::cuda::on_stream::{Cmp, Copies, SignalOp};
+use symrail_kernels::cuda::on_stream::{Cmp, Copies, SignalUpdate};
 
 use crate::job::{Failure, Job};
 
@@ -46,17 +46,17 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         // SAFETY: the heap's own memory, which stays.
         unsafe {
             if round % 2 == 0 {
-                ops.put_signal(&job.stream, dest, source, BYTES as u64, (signal, round, SignalOp::Set), right)?;
+                ops.put_signal(&job.stream, dest, source, BYTES as u64, SignalUpdate::set(signal, round), right)?;
                 ops.wait(&job.stream, signal, Cmp::Gt, round - 1)?;
             } else {
                 ops.put(&job.stream, dest, source, BYTES as u64, right)?;
-                ops.signal(&job.stream, signal, round, SignalOp::Set, right)?;
+                ops.signal(&job.stream, SignalUpdate::set(signal, round), right)?;
                 ops.wait(&job.stream, signal, Cmp::Ge, round)?;
             }
         }
         arrived(round)?;
     }
-    ops.signal(&job.stream, signal, 5, SignalOp::Add, right)?;
+    ops.signal(&job.stream, SignalUpdate::add(signal, 5), right)?;
     // SAFETY: as above.
     unsafe { ops.wait(&job.stream, signal, Cmp::Eq, ROUNDS + 5) }?;
     job.stream.wait(job.time_limit)?;

@@ -126,7 +126,8 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
     return there >= 0 && there < b.n_pes && there * b.stride == apart ? there : -1;
 }
 
-/* A barrier of the PEs of a team, each with one thread, by the steps of the host's plan (kernels/src/barrier_plan.rs). */
+/* A barrier of the PEs of a team, each with one thread, by the steps of the host's plan
+   (kernels/src/barrier_words.rs). */
 static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
     symrail_device_team team = symrail_team_of(which);
     if (team.plan == 0) return; /* a program without a state */

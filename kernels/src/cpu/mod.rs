@@ -45,6 +45,6 @@ pub use element::{AmoInteger, AmoWord, Element};
 pub use error::{DeviceError, LaunchError};
 pub use grid::Grid;
 pub use symmetric::{LocalMemory, Symmetric};
-pub use symrail_core::{Cmp, SignalOp};
+pub use symrail_core::{Cmp, SignalOp, SignalUpdate};
 pub use thread::Thread;
 pub use view::{DeviceParts, DeviceTeam, DeviceView};

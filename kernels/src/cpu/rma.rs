@@ -5,7 +5,8 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use symrail_proxy::channel::{Request, SignalOp, Width};
+use symrail_core::SignalUpdate;
+use symrail_proxy::channel::{Request, Width};
 use symrail_transport::amo::{self, AmoOp, AmoType};
 use symrail_transport::{Operation, Pe};
 
@@ -186,12 +187,10 @@ impl Thread<'_> {
         &self,
         dest: Symmetric<T>,
         source: impl Into<LocalMemory<T>>,
-        signal: Symmetric<u64>,
-        value: u64,
-        op: SignalOp,
+        signal: SignalUpdate<Symmetric<u64>>,
         pe: Pe,
     ) -> Result<(), DeviceError> {
-        self.put_signal_any(dest, source.into(), (signal, value, op), pe, true)
+        self.put_signal_any(dest, source.into(), signal, pe, true)
     }
 
     /// As [`put_signal`](Thread::put_signal), but `source` stays unchanged until [`quiet`](Thread::quiet).
@@ -202,23 +201,22 @@ impl Thread<'_> {
         &self,
         dest: Symmetric<T>,
         source: impl Into<LocalMemory<T>>,
-        signal: Symmetric<u64>,
-        value: u64,
-        op: SignalOp,
+        signal: SignalUpdate<Symmetric<u64>>,
         pe: Pe,
     ) -> Result<(), DeviceError> {
-        self.put_signal_any(dest, source.into(), (signal, value, op), pe, false)
+        self.put_signal_any(dest, source.into(), signal, pe, false)
     }
 
     fn put_signal_any<T: Element>(
         &self,
         dest: Symmetric<T>,
         source: LocalMemory<T>,
-        (signal, value, op): (Symmetric<u64>, u64, SignalOp),
+        signal: SignalUpdate<Symmetric<u64>>,
         pe: Pe,
         wait: bool,
     ) -> Result<(), DeviceError> {
         let (offset, size) = (dest.offset(), source.bytes());
+        let SignalUpdate { word: signal, value, op } = signal;
         let what = What { operation: Operation::PutSignal, pe, bytes: size };
         let dest = dest.part(0, source.len)?;
         let from = self.local(what.operation, source)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use super::error::DeviceError;
 use super::thread::Thread;
 use super::view::DeviceTeam;
-use crate::barrier_plan::{Step, WORDS, word};
+use crate::barrier_words::{Step, WORDS, word};
 use symrail_core::Cmp;
 
 impl Thread<'_> {

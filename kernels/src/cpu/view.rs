@@ -11,7 +11,7 @@ use super::answers::AnswerWaits;
 use super::element::Element;
 use super::error::DeviceError;
 use super::symmetric::Symmetric;
-use crate::barrier_plan::Step;
+use crate::barrier_words::Step;
 
 /// The parts of a view. The runtime owns all of them, and outlives the device.
 #[derive(Clone)]
@@ -50,7 +50,7 @@ pub struct DeviceTeam {
 
 impl DeviceTeam {
     /// The set of PEs whose plan has these steps for this PE. `words` is the symmetric offset of
-    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words that only this set uses.
+    /// [`WORDS`](crate::barrier_words::WORDS) zeroed words that only this set uses.
     #[must_use]
     pub fn new(words: u64, steps: &[Step]) -> DeviceTeam {
         DeviceTeam { words, steps: steps.into(), barriers: AtomicU64::new(0) }

@@ -14,7 +14,7 @@ use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
 use super::error::Result;
 use super::heap::Reach;
-use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, ONE_WARP, OnStream};
+use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, Moved, ONE_WARP, OnStream};
 use super::state::DeviceState;
 use super::team::DeviceTeam;
 
@@ -140,13 +140,14 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
+        dest: u64,
+        source: u64,
         bytes: u64,
         root: u32,
     ) -> Result<()> {
         let bytes = if team.me == root { bytes } else { 0 };
         // SAFETY: the caller's promise.
-        unsafe { self.spread(stream, team, (dest, source), 0, bytes) }
+        unsafe { self.spread(stream, team, dest, source, 0, bytes) }
     }
 
     /// Copies `bytes` at `source` of each PE to `dest` on all PEs, in the order of the PEs.
@@ -160,11 +161,12 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
+        dest: u64,
+        source: u64,
         bytes: u64,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.spread(stream, team, (dest + u64::from(team.me) * bytes, source), 0, bytes) }
+        unsafe { self.spread(stream, team, dest + u64::from(team.me) * bytes, source, 0, bytes) }
     }
 
     /// Copies block `i` of `source` to the team's PE `i`, as block `me` of its `dest`. `block` is the size of blocks in
@@ -179,11 +181,12 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
+        dest: u64,
+        source: u64,
         block: u64,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.spread(stream, team, (dest + u64::from(team.me) * block, source), block, block) }
+        unsafe { self.spread(stream, team, dest + u64::from(team.me) * block, source, block, block) }
     }
 
     /// As [`Collectives::fcollect`], for PEs with sources of different lengths. `dest` has `room` bytes, the same on
@@ -199,8 +202,10 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, room): (u64, u64),
-        (source, bytes): (u64, u64),
+        dest: u64,
+        room: u64,
+        source: u64,
+        bytes: u64,
     ) -> Result<()> {
         let (which, lengths) = (team.handle(), team.scratch.0);
         let arguments = [which, dest, room, source, bytes, lengths];
@@ -223,13 +228,16 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
+        dest: u64,
+        source: u64,
         bytes: u64,
         how: Reduction,
     ) -> Result<()> {
         let (from, share) = team.share(bytes);
         // SAFETY: the caller's promise.
-        unsafe { self.combine(stream, team, (dest + from, source + from), share, how, true) }
+        unsafe {
+            self.combine(stream, team, Moved { dest: dest + from, source: source + from, bytes: share }, how, true)
+        }
     }
 
     /// Combines the blocks of all PEs' `source`, one for each PE, and stores on each PE its own block in `dest`.
@@ -243,13 +251,14 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
+        dest: u64,
+        source: u64,
         block: u64,
         how: Reduction,
     ) -> Result<()> {
         let source = source + u64::from(team.me) * block;
         // SAFETY: the caller's promise.
-        unsafe { self.combine(stream, team, (dest, source), block, how, false) }
+        unsafe { self.combine(stream, team, Moved { dest, source, bytes: block }, how, false) }
     }
 
     /// Puts `bytes` to `dest` on all PEs. The source for each PE is `step` bytes behind that for the one before it.
@@ -260,7 +269,8 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
+        dest: u64,
+        source: u64,
         step: u64,
         bytes: u64,
     ) -> Result<()> {
@@ -290,8 +300,7 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        (dest, source): (u64, u64),
-        bytes: u64,
+        Moved { dest, source, bytes }: Moved,
         Reduction { how, size }: Reduction,
         share: bool,
     ) -> Result<()> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-pub use symrail_core::{Cmp, SignalOp};
+pub use symrail_core::{Cmp, SignalOp, SignalUpdate};
 use symrail_cuda::error::check;
 use symrail_cuda::sys::{self, CUdeviceptr};
 use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
@@ -52,6 +52,14 @@ pub struct OnStream {
     quiet: Kernel,
     barrier: Kernel,
     sync: Kernel,
+}
+
+/// The bytes that an operation moves: addresses as the GPU has them.
+#[derive(Clone, Copy)]
+pub(super) struct Moved {
+    pub dest: u64,
+    pub source: u64,
+    pub bytes: u64,
 }
 
 impl OnStream {
@@ -118,7 +126,7 @@ impl OnStream {
     pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(dest, bytes, pe).map(|dest| (dest, source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.put, (dest, source), reached, bytes, pe) }
+        unsafe { self.copy(stream, &self.put, Moved { dest, source, bytes }, reached, pe) }
     }
 
     /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, for later work on the stream.
@@ -131,7 +139,7 @@ impl OnStream {
     pub unsafe fn get(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
         let reached = self.reach.find(source, bytes, pe).map(|source| (dest, source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.get, (dest, source), reached, bytes, pe) }
+        unsafe { self.copy(stream, &self.get, Moved { dest, source, bytes }, reached, pe) }
     }
 
     /// Copies by an engine if it is chosen and the GPU can access both addresses, otherwise by the kernel.
@@ -142,9 +150,8 @@ impl OnStream {
         &self,
         stream: &Stream,
         kernel: &Kernel,
-        (dest, source): (u64, u64),
+        Moved { dest, source, bytes }: Moved,
         reached: Option<(u64, u64)>,
-        bytes: u64,
         pe: u32,
     ) -> Result<()> {
         let shape = copying(reached.is_some(), bytes);
@@ -170,15 +177,15 @@ impl OnStream {
         dest: u64,
         source: u64,
         bytes: u64,
-        (signal, value, op): (u64, u64, SignalOp),
+        signal: SignalUpdate<u64>,
         pe: u32,
     ) -> Result<()> {
         if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, pe).is_some() {
             // SAFETY: the caller's promise.
             unsafe { self.put(stream, dest, source, bytes, pe) }?;
-            return self.signal(stream, signal, value, op, pe);
+            return self.signal(stream, signal, pe);
         }
-        let arguments = [dest, source, bytes, signal, value, op.device(), pe.into()];
+        let arguments = [dest, source, bytes, signal.word, signal.value, signal.op.device(), pe.into()];
         // SAFETY: the kernel's arguments; the caller's promise.
         Ok(unsafe { stream.launch(&self.put_signal, copying(false, bytes), &arguments) }?)
     }
@@ -187,9 +194,10 @@ impl OnStream {
     ///
     /// # Errors
     /// As for [`OnStream::put`].
-    pub fn signal(&self, stream: &Stream, signal: u64, value: u64, op: SignalOp, pe: u32) -> Result<()> {
+    pub fn signal(&self, stream: &Stream, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
+        let arguments = [signal.word, signal.value, signal.op.device(), pe.into()];
         // SAFETY: the kernel's arguments; it checks the address.
-        Ok(unsafe { stream.launch(&self.signal, ASKING, &[signal, value, op.device(), pe.into()]) }?)
+        Ok(unsafe { stream.launch(&self.signal, ASKING, &arguments) }?)
     }
 
     /// Makes the stream wait for a 64-bit word of this PE's memory. The stream itself waits, without limit, until the

@@ -12,7 +12,7 @@ use super::error::{Error, Result};
 use super::failures::Failures;
 use super::heap::{HeapView, Reach};
 use super::team::plan_on_device;
-use crate::barrier_plan::Step;
+use crate::barrier_words::Step;
 
 /// The constant that `state.cuh` declares.
 const STATE_SYMBOL: &str = "symrail_state";
@@ -39,7 +39,7 @@ pub struct DeviceParts {
     pub heaps: Vec<HeapView>,
     /// The channels, at most 16, to which no CPU thread pushes.
     pub channels: Vec<Producer>,
-    /// [`WORDS`](crate::barrier_plan::WORDS) zeroed words in one of the heaps, at the same symmetric offset on every
+    /// [`WORDS`](crate::barrier_words::WORDS) zeroed words in one of the heaps, at the same symmetric offset on every
     /// PE, for barriers.
     pub barrier_words: DevicePtr,
     /// The barrier plan of this PE.

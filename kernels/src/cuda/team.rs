@@ -5,7 +5,7 @@ use std::sync::Arc;
 use symrail_cuda::{DeviceBuffer, DevicePtr, Gpu};
 
 use super::error::{Error, Result};
-use crate::barrier_plan::{SET, Step};
+use crate::barrier_words::{SET, Step};
 
 /// The offset of the steps behind the counter, as `SYMRAIL_PLAN_STEPS`.
 pub(super) const STEPS: usize = 128;
@@ -51,8 +51,10 @@ impl DeviceTeam {
     /// The driver's error.
     pub fn new(
         gpu: &Arc<Gpu>,
-        (me, n_pes): (u32, u32),
-        (start, stride): (u32, i32),
+        me: u32,
+        n_pes: u32,
+        start: u32,
+        stride: i32,
         words: DevicePtr,
         steps: &[Step],
     ) -> Result<DeviceTeam> {

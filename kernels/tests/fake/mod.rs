@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use symrail_kernels::barrier_plan::Step;
+use symrail_kernels::barrier_words::Step;
 use symrail_kernels::cpu::{DeviceParts, DeviceTeam, DeviceView, Element, Symmetric};
 use symrail_proxy::channel::{Channel, Consumer, Local, ReplyTo, Request};
 use symrail_transport::amo::{self, AmoType};

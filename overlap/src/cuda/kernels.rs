@@ -174,7 +174,8 @@ impl GpuKernels {
         stream: &Stream,
         plan: u64,
         what: &Moved,
-        (word, pe): (usize, u32),
+        word: usize,
+        pe: u32,
         in_order: bool,
     ) -> Result<()> {
         let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into(), in_order.into()];

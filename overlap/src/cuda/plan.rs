@@ -16,7 +16,7 @@ use super::kernels::GpuKernels;
 use super::layout::{FirstWait, Plan};
 use super::shape::{GpuShape, Operands};
 use crate::error::{Error, Result};
-use crate::exchange::{bytes_of_words, compare};
+use crate::exchange::{Geometry, Sizes, bytes_of_words, compare};
 use crate::product::{Product, Reduced};
 use crate::program::gather::{self, Gather};
 use crate::program::reduce::{self, Reduce};
@@ -112,6 +112,15 @@ impl GpuMatmulReduce {
     }
 }
 
+/// What a plan multiplies, and the memory for what moves.
+struct Kind {
+    product: Product,
+    /// The type of numbers that move, and how many a row has.
+    moved: DataType,
+    width: usize,
+    sizes: Sizes,
+}
+
 /// The state that both kinds of plans have.
 pub(super) struct GpuPlan {
     pub lt: Arc<CublasLt>,
@@ -173,9 +182,9 @@ impl GpuPlan {
         lt: Option<Arc<CublasLt>>,
     ) -> Result<GpuPlan> {
         let (shards, width, schedule) = (&shape.shards, shape.inputs, shape.schedule);
-        let sizes = (gather::words(shards, schedule), gather::numbers(shards, width));
-        let moved = (Product::AllGatherMatmul, shape.numbers[0], width, sizes);
-        GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me, reaches| {
+        let sizes = Sizes { words: gather::words(shards, schedule), numbers: gather::numbers(shards, width) };
+        let kind = Kind { product: Product::AllGatherMatmul, moved: shape.numbers[0], width, sizes };
+        GpuPlan::new(kernels, heap, team, shape, lt, &kind, |me, reaches| {
             let gather = Gather { shards, width, schedule, me };
             match schedule {
                 Schedule::Ring { .. } => gather.program(),
@@ -194,11 +203,11 @@ impl GpuPlan {
         lt: Option<Arc<CublasLt>>,
     ) -> Result<GpuPlan> {
         let (shards, width, schedule) = (&shape.shards, shape.outputs, shape.schedule);
-        let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, width, reduced));
-        let moved = (reduced.product(), shape.numbers[2], width, sizes);
+        let sizes = Sizes { words: reduce::words(shards, schedule), numbers: reduce::numbers(shards, width, reduced) };
+        let kind = Kind { product: reduced.product(), moved: shape.numbers[2], width, sizes };
         // cuBLASLt adds a bias to products of 8-bit numbers only if the product is of 16-bit numbers.
         let in_products = shape.numbers[0].size() != 1 || shape.numbers[2] != DataType::Float32;
-        let mut plan = GpuPlan::new(kernels, heap, team, (shape, lt), moved, |me, reaches| {
+        let mut plan = GpuPlan::new(kernels, heap, team, shape, lt, &kind, |me, reaches| {
             let reduce = Reduce { shards, width, schedule, reduced, me };
             match in_products && pushed::sums_in_products(shards.ranks()) {
                 true => pushed::reduce(&reduce, reaches),
@@ -213,10 +222,12 @@ impl GpuPlan {
         kernels: &GpuKernels,
         heap: &TeamHeap,
         team: &Team,
-        (shape, lt): (&GpuShape, Option<Arc<CublasLt>>),
-        (product, moved, width, (words, numbers)): (Product, DataType, usize, (usize, usize)),
+        shape: &GpuShape,
+        lt: Option<Arc<CublasLt>>,
+        kind: &Kind,
         program: impl FnOnce(usize, &dyn Fn(usize) -> bool) -> Program,
     ) -> Result<GpuPlan> {
+        let &Kind { product, moved, width, sizes: Sizes { words, numbers } } = kind;
         let (device, group) = (kernels.device(), team.group());
         let gpu = device.gpu();
         let (me, ranks) = (group.me() as usize, group.size() as usize);
@@ -224,7 +235,7 @@ impl GpuPlan {
             heap,
             team,
             product,
-            (&shape.shards, width, shape.schedule),
+            Geometry { shards: &shape.shards, width, schedule: shape.schedule },
             &[
                 ("the type of numbers that move", moved as u64),
                 ("the type of the product's numbers", shape.numbers[2] as u64),

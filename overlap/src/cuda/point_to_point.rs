@@ -137,13 +137,14 @@ impl GpuPointToPoint {
     pub unsafe fn send(
         &mut self,
         stream: &Stream,
-        (rank, tag): (usize, usize),
+        rank: usize,
+        tag: usize,
         dest: u64,
         source: u64,
         bytes: u64,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, (rank, tag), Copying::Put, &Moved { to: dest, from: source, bytes }) }
+        unsafe { self.copy(stream, rank, tag, Copying::Put, &Moved { to: dest, from: source, bytes }) }
     }
 
     /// Lets a rank send, and makes the stream wait until it has sent.
@@ -153,9 +154,9 @@ impl GpuPointToPoint {
     ///
     /// # Errors
     /// As for [`send`](Self::send).
-    pub unsafe fn receive(&mut self, stream: &Stream, (rank, tag): (usize, usize)) -> Result<()> {
+    pub unsafe fn receive(&mut self, stream: &Stream, rank: usize, tag: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.await_other(stream, (rank, tag), Copying::Put) }
+        unsafe { self.await_other(stream, rank, tag, Copying::Put) }
     }
 
     /// Lets a rank fetch, and makes the stream wait until it has fetched.
@@ -165,9 +166,9 @@ impl GpuPointToPoint {
     ///
     /// # Errors
     /// As for [`send`](Self::send).
-    pub unsafe fn offer(&mut self, stream: &Stream, (rank, tag): (usize, usize)) -> Result<()> {
+    pub unsafe fn offer(&mut self, stream: &Stream, rank: usize, tag: usize) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.await_other(stream, (rank, tag), Copying::Get) }
+        unsafe { self.await_other(stream, rank, tag, Copying::Get) }
     }
 
     /// Copies bytes from a symmetric address of a rank, after that rank has called [`offer`](Self::offer).
@@ -180,13 +181,14 @@ impl GpuPointToPoint {
     pub unsafe fn fetch(
         &mut self,
         stream: &Stream,
-        (rank, tag): (usize, usize),
+        rank: usize,
+        tag: usize,
         dest: u64,
         source: u64,
         bytes: u64,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, (rank, tag), Copying::Get, &Moved { to: dest, from: source, bytes }) }
+        unsafe { self.copy(stream, rank, tag, Copying::Get, &Moved { to: dest, from: source, bytes }) }
     }
 
     /// Returns an error if a copy has failed so far: as
@@ -235,7 +237,7 @@ impl GpuPointToPoint {
     }
 
     /// The PE of a rank, and the index of its pair with this one for a tag.
-    fn pair(&mut self, (rank, tag): (usize, usize)) -> Result<(Pe, usize)> {
+    fn pair(&mut self, rank: usize, tag: usize) -> Result<(Pe, usize)> {
         self.reported()?;
         let (pe, ranks) = (self.kernels.device().runtime().my_pe(), self.group.size() as usize);
         let product = Product::PointToPoint.name();
@@ -270,11 +272,11 @@ impl GpuPointToPoint {
 
     /// # Safety
     /// As for [`GpuPointToPoint::receive`].
-    unsafe fn await_other(&mut self, stream: &Stream, to: (usize, usize), how: Copying) -> Result<()> {
-        let (pe, pair) = self.pair(to)?;
+    unsafe fn await_other(&mut self, stream: &Stream, rank: usize, tag: usize, how: Copying) -> Result<()> {
+        let (pe, pair) = self.pair(rank, tag)?;
         let (kernels, plan) = (&self.kernels, self.own.at().get());
         let [_, count, ..] = how.counts().map(|which| self.count(pair, which));
-        let set = (self.word_there(to.1) + how.word()) as u64;
+        let set = (self.word_there(tag) + how.word()) as u64;
         let there = kernels.device().state().reach().find(self.words_at + 8 * set, 8, pe).unwrap_or_default();
         let wait = (self.word(pair) + how.word() + 1) as u64;
         // SAFETY: the arguments are those of the kernels, with memory of `self`.
@@ -288,18 +290,18 @@ impl GpuPointToPoint {
 
     /// # Safety
     /// As for [`GpuPointToPoint::send`] or [`GpuPointToPoint::fetch`].
-    unsafe fn copy(&mut self, stream: &Stream, with: (usize, usize), how: Copying, moved: &Moved) -> Result<()> {
-        let (pe, pair) = self.pair(with)?;
+    unsafe fn copy(&mut self, stream: &Stream, rank: usize, tag: usize, how: Copying, moved: &Moved) -> Result<()> {
+        let (pe, pair) = self.pair(rank, tag)?;
         let (kernels, plan) = (&self.kernels, self.own.at().get());
         let [count, _, copied, counted] = how.counts().map(|which| self.count(pair, which));
-        let (wait, set) = ((self.word(pair) + how.word()) as u64, self.word_there(with.1) + how.word() + 1);
+        let (wait, set) = ((self.word(pair) + how.word()) as u64, self.word_there(tag) + how.word() + 1);
         let reach = kernels.device().state().reach();
         let set_at = reach.find(self.words_at + 8 * set as u64, 8, pe);
         let there = match how {
             Copying::Put => reach.find(moved.to, moved.bytes, pe).map(|to| (to, moved.from)),
             Copying::Get => reach.find(moved.from, moved.bytes, pe).map(|from| (moved.to, from)),
         };
-        let slots = self.slots(self.group.me() as usize * self.tags + with.1);
+        let slots = self.slots(self.group.me() as usize * self.tags + tag);
         let slots = reach.find(slots, (SLOTS * SLOT_BYTES) as u64, pe);
         // SAFETY: the arguments are those of the kernels, with memory of `self`; the bytes are the caller's promise.
         unsafe {

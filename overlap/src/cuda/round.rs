@@ -174,17 +174,17 @@ impl GpuPlan {
                         Product::AllGatherMatmul => operands.output,
                         _ => self.numbers_at,
                     };
-                    self.multiply(on, rows, (from, to + (rows.start * self.pitches()[1]) as u64, 0), operands)
+                    self.multiply(on, rows, from, to + (rows.start * self.pitches()[1]) as u64, 0, operands)
                 }
                 Action::MultiplyOwn { rows } => {
                     let from = operands.rows + ((rows.start - self.own_from) * self.pitches()[0]) as u64;
                     let to = operands.output + (rows.start * self.pitches()[1]) as u64;
-                    self.multiply(on, rows, (from, to, 0), operands)
+                    self.multiply(on, rows, from, to, 0, operands)
                 }
                 Action::MultiplyOnto { rows, onto } => {
                     let from = operands.rows + (rows.start * self.pitches()[0]) as u64;
                     let to = operands.output + ((rows.start - self.first) * self.pitches()[1]) as u64;
-                    self.multiply(on, rows, (from, to, number(*onto)), operands)
+                    self.multiply(on, rows, from, to, number(*onto), operands)
                 }
                 Action::Sum { rows, .. } if rows.len() == 0 => Ok(()),
                 Action::Sum { rows, summands, shared } => {
@@ -223,7 +223,7 @@ impl GpuPlan {
                     on.copy(DevicePtr::new(to), DevicePtr::new(moved.from), moved.bytes)?;
                     Ok(on.copy(DevicePtr::new(word), DevicePtr::new(signalled), 8)?)
                 }
-                (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, (word, pe), self.in_order),
+                (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, word, pe, self.in_order),
                 _ => {
                     kernels.moves().put(on, moved.to, moved.from, moved.bytes, pe)?;
                     kernels.signal(on, plan, word, pe)
@@ -258,7 +258,9 @@ impl GpuPlan {
         &self,
         on: &Stream,
         rows: &Range<usize>,
-        (from, to, onto): (u64, u64, u64),
+        from: u64,
+        to: u64,
+        onto: u64,
         operands: &Operands,
     ) -> Result<()> {
         let it = self.kind(operands, rows.len(), onto != 0);

@@ -99,7 +99,7 @@ pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Progra
             let onto = it.summand_at(1, piece.rows.start - it.shards.of(it.me).start);
             let made = program.push(PRODUCTS, Action::MultiplyOnto { rows: piece.rows.clone(), onto }, &[]);
             if it.reduced == Reduced::Everywhere {
-                share(&mut program, it, from, &piece, (made, reaches(from)));
+                share(&mut program, it, from, &piece, made, reaches(from));
             }
         }
     }
@@ -119,7 +119,7 @@ pub(crate) fn reduce(it: &Reduce<'_>, reaches: impl Fn(usize) -> bool) -> Progra
 }
 
 /// Sends sums to where the other rank gets them.
-fn share(program: &mut Program, it: &Reduce<'_>, to: usize, piece: &Piece, (made, reached): (Place, bool)) {
+fn share(program: &mut Program, it: &Reduce<'_>, to: usize, piece: &Piece, made: Place, reached: bool) {
     let (rows, word) = (it.sums(piece), it.summed(piece));
     if reached {
         program.push(MOVES, Action::Share { to, rows, word }, &[made]);

@@ -9,6 +9,7 @@ use super::gather::{self, Gather};
 use super::pushed;
 use super::reduce::{self, Reduce};
 use super::{Action, Entry, PRODUCTS, Place, Program, Round, Rows};
+use crate::exchange::Sizes;
 use crate::product::Reduced;
 use crate::shards::{Schedule, Shards};
 
@@ -70,7 +71,7 @@ impl Job {
                 _ => gather.program(),
             }
         };
-        let sizes = (gather::words(shards, schedule), gather::numbers(shards, 1));
+        let sizes = Sizes { words: gather::words(shards, schedule), numbers: gather::numbers(shards, 1) };
         Job { ranks: ranks(shards, make, sizes), gathers: true, rows: shards.rows() }
     }
 
@@ -84,7 +85,7 @@ impl Job {
                 _ => reduce.program(),
             }
         };
-        let sizes = (reduce::words(shards, schedule), reduce::numbers(shards, 1, reduced));
+        let sizes = Sizes { words: reduce::words(shards, schedule), numbers: reduce::numbers(shards, 1, reduced) };
         Job { ranks: ranks(shards, make, sizes), gathers: false, rows: shards.rows() }
     }
 
@@ -236,7 +237,7 @@ impl Job {
     }
 }
 
-fn ranks(shards: &Shards, make: impl Fn(usize) -> Program, (words, numbers): (usize, usize)) -> Vec<Rank> {
+fn ranks(shards: &Shards, make: impl Fn(usize) -> Program, Sizes { words, numbers }: Sizes) -> Vec<Rank> {
     let rank = |me| {
         let program: Program = make(me);
         let steps = program.entries.len();

@@ -95,7 +95,7 @@ impl Job {
             let _ = take_count();
             set_counting(true);
             // SAFETY: the memory is new, nothing else uses it, and it is dropped after the PEs.
-            let pe = unsafe { SimulatedPe::open(&fabric, (pe, n), &settings, (base, bytes as u64)) };
+            let pe = unsafe { SimulatedPe::open(&fabric, pe, n, &settings, base, bytes as u64) };
             set_counting(false);
             held.push(take_count());
             opened.push((pe?, base));

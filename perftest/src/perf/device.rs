@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use symrail::Runtime;
-use symrail_kernels::cpu::{Cmp, DeviceError, DeviceView, Grid, SignalOp, Symmetric, Thread};
+use symrail_kernels::cpu::{Cmp, DeviceError, DeviceView, Grid, SignalOp, SignalUpdate, Symmetric, Thread};
 
 use super::backend::{Backend, Batch, area};
 use super::catalog::Work;
@@ -191,7 +191,7 @@ impl Backend for Device<'_> {
         value: u64,
     ) -> Result<()> {
         let (dest, source) = (self.bytes(dest, len)?, self.bytes(source, len)?);
-        Ok(self.thread.put_signal_nbi(dest, source, self.one(word)?, value, SignalOp::Set, pe)?)
+        Ok(self.thread.put_signal_nbi(dest, source, SignalUpdate::set(self.one(word)?, value), pe)?)
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use symrail::{Cmp, Runtime, SignalOp};
+use symrail::{Cmp, Runtime, SignalOp, SignalUpdate};
 
 use super::backend::Backend;
 use super::error::Result;
@@ -148,7 +148,7 @@ impl Backend for Host<'_> {
         word: usize,
         value: u64,
     ) -> Result<()> {
-        let signal = (self.at(word).cast(), value, SignalOp::Set);
+        let signal = SignalUpdate::set(self.at(word).cast(), value);
         // SAFETY: all lie in the area.
         Ok(unsafe { self.runtime.put_signal(self.at(dest), self.at(source), len, signal, pe) }?)
     }

@@ -113,12 +113,12 @@ impl Calls for Cuda<'_> {
         // SAFETY: both are this structure's slices, and stay until the stream has ended.
         Ok(unsafe {
             match what {
-                Collective::AllReduce => all.all_reduce(stream, (from, to), ty, op),
+                Collective::AllReduce => all.all_reduce(stream, from, to, ty, op),
                 Collective::AllGather => all.all_gather(stream, from, to),
-                Collective::ReduceScatter => all.reduce_scatter(stream, (from, to), ty, op),
+                Collective::ReduceScatter => all.reduce_scatter(stream, from, to, ty, op),
                 Collective::AllToAll => all.all_to_all(stream, from, to),
                 Collective::Broadcast => all.broadcast(stream, from, to, 0),
-                _ => all.reduce(stream, (from, to), ty, op, 0),
+                _ => all.reduce(stream, from, to, ty, op, 0),
             }
         }?)
     }

@@ -150,7 +150,7 @@ impl Collectives {
     }
 
     /// Compares all sends with all receives. Collective over the team, whose PEs are all in this call.
-    pub(super) fn agree_on_parts(&self, py: Python<'_>, (from, to): (&[u64], &[u64])) -> PyResult<()> {
+    pub(super) fn agree_on_parts(&self, py: Python<'_>, from: &[u64], to: &[u64]) -> PyResult<()> {
         let (n, me) = (self.n(), self.team.group().me() as usize);
         let all = self.gather(py, &[from, to].concat())?;
         // All pairs on all ranks: a rank whose own parts match must not begin either.

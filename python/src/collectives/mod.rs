@@ -20,6 +20,7 @@ use symrail_collectives::{Buffer, Communicator, DataType, Error, Reduction, Resu
 
 use agreed::Parameter;
 
+use crate::deferred_free::defer_refused;
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of_all};
 use crate::exclusive::Exclusive;
 use crate::foreign::ANY_GPU;
@@ -94,19 +95,28 @@ impl Collectives {
         let made = py.detach(|| {
             let _current = Current::keep();
             let heap = heap_bytes.map(|bytes| TeamHeap::new(rt, bytes)).transpose()?;
-            let device = match (gpu.map(HeldGpu::device).zip(nvrtc), &heap) {
-                (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
-                (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
-                (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
-                (Some((device, nvrtc)), Some(heap)) => {
-                    Device::Gpu(Box::new(GpuCommunicator::of_team(device, nvrtc, members, heap)?))
+            let device = || {
+                let mut device = match (gpu.map(HeldGpu::device).zip(nvrtc), &heap) {
+                    (None, None) => Device::Host(Box::new(Communicator::new(rt)?)),
+                    (None, Some(heap)) => Device::Host(Box::new(Communicator::of_team(members, heap)?)),
+                    (Some((device, nvrtc)), None) => Device::Gpu(Box::new(GpuCommunicator::new(device, nvrtc)?)),
+                    (Some((device, nvrtc)), Some(heap)) => {
+                        Device::Gpu(Box::new(GpuCommunicator::of_team(device, nvrtc, members, heap)?))
+                    }
+                };
+                if let (Device::Gpu(device), true) = (&mut device, any_memory) {
+                    device.accept_any_memory()?;
                 }
+                Ok(device)
             };
-            let mut parts = Parts { device, heap };
-            if let (Device::Gpu(device), true) = (&mut parts.device, any_memory) {
-                device.accept_any_memory()?;
+            let device = device();
+            match (device, heap) {
+                (Ok(device), heap) => Ok(Parts { device, heap }),
+                (Err(error), heap) => {
+                    heap.into_iter().for_each(|heap| defer_refused(job, KIND, heap));
+                    Err(error)
+                }
             }
-            Ok(parts)
         });
         let parts = Exclusive::new(Some(made.map_err(raised)?));
         Ok(Collectives { parts, on_gpu, compare, lost: Mutex::default(), number: job.objects.enter(KIND), team })
@@ -186,14 +196,17 @@ impl Collectives {
             let root = self.rank(root, "root")?;
             let algorithm = algorithm.map(|name| name.extract::<String>()).transpose();
             let algorithm = algorithm.map_err(|_| raise(Kind::Argument, "algorithm is neither a name nor a plan"))?;
-            Ok((self.call(collective, (input, output), op, root, dtype)?, algorithm, self.stream(stream)?))
+            Ok((self.call(collective, input, output, op, root, dtype)?, algorithm, self.stream(stream)?))
         };
         let (call, algorithm, stream) = self
             .compared(py, collective, passed(), |(call, algorithm, _)| self.parameters(call, algorithm.as_deref()))?;
         self.with(py, |device| {
             selection(device).ask_for(algorithm.as_deref());
             match device {
-                Device::Host(all) => on_host(all, &call, self.buffers(&call)?),
+                Device::Host(all) => {
+                    let (input, output) = self.buffers(&call)?;
+                    on_host(all, &call, input, output)
+                }
                 // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so
                 // far.
                 Device::Gpu(all) => unsafe { self.on_gpu(all, &call, stream) },
@@ -214,14 +227,14 @@ impl Collectives {
         self.usable()?;
         let passed = || {
             let counts = (splits(&input_counts)?, splits(&output_counts)?);
-            let (from, to) = self.parts_of(input, output, (&counts.0, &counts.1))?;
+            let (from, to) = self.parts_of(input, output, &counts.0, &counts.1)?;
             Ok((from, to, counts, self.stream(stream)?))
         };
         let (from, to, counts, stream) = self.compared(py, "all_to_all_v", passed(), |(from, ..)| {
             vec![Parameter::name("dtype", from.ty.name()), kind_of(from)]
         })?;
         if self.compare {
-            self.agree_on_parts(py, (&counts.0, &counts.1))?;
+            self.agree_on_parts(py, &counts.0, &counts.1)?;
         }
         let size = from.ty.bytes as u64;
         let sends = starts(&counts.0, size).map(|(rank, at, len)| (false, rank, (&from, at, len)));
@@ -471,7 +484,7 @@ fn selection(device: &mut Device) -> &mut Selection {
     }
 }
 
-fn on_host(all: &mut Communicator, call: &Call, (input, output): (Buffer, Buffer)) -> Result<()> {
+fn on_host(all: &mut Communicator, call: &Call, input: Buffer, output: Buffer) -> Result<()> {
     match call.collective {
         Collective::AllReduce => all.all_reduce(input, output, call.ty, call.reduction),
         Collective::ReduceScatter => all.reduce_scatter(input, output, call.ty, call.reduction),
@@ -593,7 +606,8 @@ impl Collectives {
     fn call(
         &self,
         collective: &str,
-        (input, output): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+        input: &Bound<'_, PyAny>,
+        output: &Bound<'_, PyAny>,
         op: &str,
         root: u32,
         dtype: Option<&str>,
@@ -638,7 +652,8 @@ impl Collectives {
         &self,
         input: &Bound<'_, PyAny>,
         output: &Bound<'_, PyAny>,
-        (from, to): (&[u64], &[u64]),
+        from: &[u64],
+        to: &[u64],
     ) -> PyResult<(View, View)> {
         let views = (self.view(input, "input", false)?, self.view(output, "output", true)?);
         if views.0.ty != views.1.ty {
@@ -684,9 +699,9 @@ impl Collectives {
         // SAFETY: the caller's promise.
         unsafe {
             match call.collective {
-                Collective::AllReduce => all.all_reduce(stream, (input, output), call.ty, call.reduction),
-                Collective::ReduceScatter => all.reduce_scatter(stream, (input, output), call.ty, call.reduction),
-                Collective::Reduce => all.reduce(stream, (input, output), call.ty, call.reduction, call.root),
+                Collective::AllReduce => all.all_reduce(stream, input, output, call.ty, call.reduction),
+                Collective::ReduceScatter => all.reduce_scatter(stream, input, output, call.ty, call.reduction),
+                Collective::Reduce => all.reduce(stream, input, output, call.ty, call.reduction, call.root),
                 Collective::AllGather => all.all_gather(stream, input, output),
                 Collective::AllToAll => all.all_to_all(stream, input, output),
                 _ => all.broadcast(stream, input, output, call.root),

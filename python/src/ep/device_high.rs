@@ -6,7 +6,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use symrail_ep::cuda::{
     Destinations, DeviceHighThroughput, DeviceParts, DeviceRoutes, DeviceTokens, DeviceTokensReceived,
-    HighThroughputShape, count::DeviceCounts,
+    HighThroughputShape,
+    count::{DeviceCounts, DeviceTopK},
 };
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
@@ -229,9 +230,11 @@ impl EpDeviceLayout {
         self.0.running()?;
         let [per_rank, per_expert, in_rank] = to;
         let to = DeviceCounts { per_rank, per_expert, in_rank };
-        let gpu = self.0.streams()?;
+        let ((at, tokens, k), (experts, ranks)) = (topk, of);
+        let (gpu, topk) = (self.0.streams()?, DeviceTopK { at, tokens, k });
+        let stream = gpu.stream(stream);
         // SAFETY: the caller's tensors, which torch keeps until the stream has come so far.
-        let counted = gpu.layout().and_then(|kernel| unsafe { kernel.count(&gpu.stream(stream), topk, of, &to) });
+        let counted = gpu.layout().and_then(|kernel| unsafe { kernel.count(&stream, topk, experts, ranks, &to) });
         counted.map_err(raised)
     }
 }

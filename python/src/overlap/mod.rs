@@ -98,8 +98,8 @@ impl Products {
         factor: Factor<'py>,
         wanted: bool,
     ) -> PyResult<(Made<'py>, Option<Made<'py>>)> {
-        let (own, weight) = ((numbers(&rows.0)?, rows.1), weight(&factor)?);
-        let made = self.run(py, |products, team| products.all_gather_matmul(team, own, &weight, wanted))?;
+        let (own, rows, weight) = (numbers(&rows.0)?, rows.1, weight(&factor)?);
+        let made = self.run(py, |products, team| products.all_gather_matmul(team, own, rows, &weight, wanted))?;
         let product = matrix(py, made.product, made.rows, weight.outputs)?;
         let gathered = made.gathered.map(|all| matrix(py, all, made.rows, weight.inputs));
         Ok((product, gathered.transpose()?))
@@ -115,7 +115,7 @@ impl Products {
     ) -> PyResult<Made<'py>> {
         let (weight, (rows, all, own)) = (weight(&factor)?, (numbers(&rows.0)?, rows.1, rows.2));
         let reduced = if everywhere { Reduced::Everywhere } else { Reduced::ToShards };
-        let sums = self.run(py, |products, team| products.matmul_reduce(team, (rows, all, own), &weight, reduced))?;
+        let sums = self.run(py, |products, team| products.matmul_reduce(team, rows, all, own, &weight, reduced))?;
         matrix(py, sums, if everywhere { all } else { own }, weight.outputs)
     }
 

@@ -9,7 +9,7 @@ use symrail_overlap::Error;
 use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
 
 use super::raised;
-use crate::deferred_free::{CollectiveFree, DeferredFree};
+use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
 use crate::errors::{Kind, failed, raise};
 use crate::held::HeldTeam;
 use crate::interrupt;
@@ -51,9 +51,17 @@ impl PointToPoint {
         let bytes = GpuPointToPoint::bytes(rt.n_pes() as usize, tags);
         let make = || {
             let heap = TeamHeap::new(rt, bytes)?;
-            let kernels = GpuKernels::new(gpu.device(), &gpu.nvrtc()?)?;
-            let copies = GpuPointToPoint::new(&kernels, &heap, &team, tags)?;
-            Ok::<_, Error>(Parts { copies, heap })
+            let copies = || {
+                let kernels = GpuKernels::new(gpu.device(), &gpu.nvrtc()?)?;
+                GpuPointToPoint::new(&kernels, &heap, &team, tags)
+            };
+            match copies() {
+                Ok(copies) => Ok(Parts { copies, heap }),
+                Err(error) => {
+                    defer_refused(job, Parts::KIND, heap);
+                    Err(error)
+                }
+            }
         };
         let parts = py.detach(|| with_timeout(limit, make)).map_err(raised)?;
         Ok(PointToPoint { parts: DeferredFree::new(Arc::clone(job), parts), limit, team })
@@ -71,19 +79,19 @@ impl PointToPoint {
     ) -> PyResult<()> {
         let (to, from, bytes) = self.sides(dst, src, rank, true)?;
         // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, (rank, tag), to, from, bytes) })
+        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, rank, tag, to, from, bytes) })
     }
 
     /// Lets a rank send, and waits for it.
     fn receive(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         // SAFETY: `free` waits for what streams do; what is sent to is the sender's to choose.
-        self.call(py, stream, |copies, stream| unsafe { copies.receive(stream, (rank, tag)) })
+        self.call(py, stream, |copies, stream| unsafe { copies.receive(stream, rank, tag) })
     }
 
     /// Lets a rank fetch, and waits for it.
     fn offer(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
         // SAFETY: as above.
-        self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, (rank, tag)) })
+        self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, rank, tag) })
     }
 
     /// Copies the symmetric `src` of a rank to `dst`, once that rank offers.
@@ -98,7 +106,7 @@ impl PointToPoint {
     ) -> PyResult<()> {
         let (from, to, bytes) = self.sides(src, dst, rank, false)?;
         // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, (rank, tag), to, from, bytes) })
+        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, rank, tag, to, from, bytes) })
     }
 
     /// Raises the errors of copies that are over.

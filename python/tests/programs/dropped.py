@@ -12,7 +12,7 @@ import symrail.collectives as collectives
 import symrail.decomp as decomp
 import symrail.ep as deep_ep
 import symrail.overlap as overlap
-from symrail.errors import DifferError
+from symrail.errors import DifferError, HeapExhaustedError
 
 LAPS = int(sys.argv[1])
 
@@ -45,6 +45,14 @@ def reduced(team):
     return comm
 
 
+def crowded(team, heap_bytes):
+    """A communicator, or none of a team whose ranks it has no room for. Other teams may get theirs."""
+    try:
+        return collectives.Communicator(team, heap_bytes=heap_bytes)
+    except HeapExhaustedError:
+        return None
+
+
 class Cycle:
     def __init__(self, held):
         self.held, self.me = held, self
@@ -61,7 +69,12 @@ with symrail.init(heap_bytes=64 << 20) as runtime:
         lambda: grid(n),
         lambda: reduced(None),
         lambda: reduced(half),
+        lambda: crowded(half, 64 << 10),
+        # Room for one rank, and for no more.
+        lambda: crowded(half, 400 << 10),
     ]
+    assert crowded(half, 64 << 10) is None
+    assert (crowded(half, 400 << 10) is None) == (half.n_pes() > 1)
     kept = []
     for lap in range(LAPS):
         made = makers[lap % len(makers)]()

@@ -175,7 +175,7 @@ impl ActiveSet<'_> {
         if self.group.size() == 1 || compared {
             return Ok(());
         }
-        self.known.calls.begin(&self.everybody, (self.words.addr(), team), what, || match team {
+        self.known.calls.begin(&self.everybody, self.words.addr(), team, what, || match team {
             Some(team) => team.sync_flags(),
             None => self.wait_for_all(),
         })
@@ -256,7 +256,7 @@ impl ActiveSet<'_> {
             // This PE runs ahead of other PEs only as far as the array's next use.
             let ticket = quick::ticket(team, true)?;
             // SAFETY: the caller's promise.
-            unsafe { quick::pass_on(team, dest, source, bytes, root, (ticket, &children)) }
+            unsafe { quick::pass_on(team, dest, source, bytes, root, ticket, &children) }
         })
     }
 

@@ -22,7 +22,7 @@
 use super::quick::send;
 use super::reduction::Reduction;
 use crate::error::Result;
-use crate::rma::SignalOp;
+use crate::rma::SignalUpdate;
 use crate::space::load;
 use crate::team::Team;
 use crate::team::hosts::Hosts;
@@ -199,7 +199,7 @@ impl Plan {
         for &step in &self.steps {
             match step {
                 Step::Send { to, from, at: place, len, tag } => {
-                    let signal = (area.tag(turn, tag), turn, SignalOp::Set);
+                    let signal = SignalUpdate::set(area.tag(turn, tag), turn);
                     // SAFETY: this half of the scratch buffer belongs to this turn, in which no step modifies sent
                     // data.
                     unsafe { send(team, at(place), at(from), len * size, signal, team.group().pe(to)) }?;

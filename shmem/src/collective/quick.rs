@@ -11,7 +11,7 @@ use symrail_transport::Pe;
 
 use super::tree;
 use crate::error::Result;
-use crate::rma::SignalOp;
+use crate::rma::SignalUpdate;
 use crate::space::load;
 use crate::team::Team;
 use crate::team::area::TICKETS;
@@ -59,10 +59,10 @@ pub(super) unsafe fn send(
     dest: *mut u8,
     source: *const u8,
     bytes: usize,
-    signal: (*mut u64, u64, SignalOp),
+    signal: SignalUpdate<*mut u64>,
     pe: Pe,
 ) -> Result<()> {
-    let (word, value, op) = signal;
+    let SignalUpdate { word, value, op } = signal;
     // SAFETY: the caller's promise.
     unsafe {
         if bytes == 0 {
@@ -90,9 +90,9 @@ pub(super) unsafe fn send_counted(
     // SAFETY: the caller's promise.
     unsafe {
         if team.counts() && bytes > 0 {
-            team.ops().put_counted(dest, source, bytes, (word, bytes <= forgotten(team)), pe)
+            team.ops().put_counted(dest, source, bytes, word, bytes <= forgotten(team), pe)
         } else {
-            send(team, dest, source, bytes, (word, 1, SignalOp::Add), pe)
+            send(team, dest, source, bytes, SignalUpdate::add(word, 1), pe)
         }
     }
 }
@@ -127,7 +127,7 @@ pub(super) unsafe fn broadcast(team: &Team, dest: *mut u8, source: *const u8, by
     }
     let ticket = ticket(team, false)?;
     // SAFETY: the caller's promise.
-    unsafe { pass_on(team, dest, source, bytes, root, (ticket, &tree::children(team.hosts(), root))) }
+    unsafe { pass_on(team, dest, source, bytes, root, ticket, &tree::children(team.hosts(), root)) }
 }
 
 /// This PE's part of a broadcast: receives the data, if it is not the root, and puts it to its children.
@@ -140,7 +140,8 @@ pub(super) unsafe fn pass_on(
     source: *const u8,
     bytes: usize,
     root: u32,
-    (ticket, children): (u64, &[u32]),
+    ticket: u64,
+    children: &[u32],
 ) -> Result<()> {
     let (group, word) = (team.group(), team.area().count(ticket));
     let mut from = source;

@@ -106,7 +106,8 @@ impl Calls {
     pub fn begin(
         &self,
         everybody: &Everybody<'_>,
-        (array, team): (usize, Option<&Team>),
+        array: usize,
+        team: Option<&Team>,
         what: Use<'_>,
         wait: impl FnOnce() -> Result<()>,
     ) -> Result<()> {

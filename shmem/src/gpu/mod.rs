@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub use scratch::Scratch;
 use symrail_heap::cuda::{DevicePtr, Gpu};
-use symrail_kernels::barrier_plan::WORDS;
+use symrail_kernels::barrier_words::WORDS;
 use symrail_kernels::cuda::compile::Nvrtc;
 use symrail_kernels::cuda::{
     Compiled, DeviceParts, DeviceState, DeviceTeam, HeapView, Module, OnStream, Program, compiled,
@@ -254,9 +254,9 @@ impl GpuDevice {
         unsafe { self.gpu().fill(words, 0, BARRIER_BYTES) }?;
         let group = team.group();
         let stride = i64::from(group.pe(1.min(group.size() - 1))) - i64::from(group.pe(0));
-        let place = (group.pe(0), stride as i32);
+        let start = group.pe(0);
         let plan = Plan::new(group, &Hosts::new(group, &self.runtime().devices().hosts));
-        let made = DeviceTeam::new(self.gpu(), (group.me(), group.size()), place, words, plan.steps());
+        let made = DeviceTeam::new(self.gpu(), group.me(), group.size(), start, stride as i32, words, plan.steps());
         team.sync()?;
         made.map_err(|error| Error::System { what: "making a team for kernels", reason: error.to_string() })
     }

@@ -3,7 +3,7 @@
 use symrail_transport::Pe;
 
 use super::Error;
-use crate::rma::SignalOp;
+use crate::rma::SignalUpdate;
 use crate::runtime::Runtime;
 use crate::team::Group;
 
@@ -49,7 +49,7 @@ impl Abort {
     pub fn send(runtime: &Runtime, group: Group, word: *mut u64, lost: Option<Pe>) {
         let value = Abort { by: runtime.my_pe(), lost }.to_word();
         for pe in (0..group.size()).map(|rank| group.pe(rank)).filter(|&pe| pe != runtime.my_pe()) {
-            let signal = (word, value, SignalOp::Set);
+            let signal = SignalUpdate::set(word, value);
             // SAFETY: no bytes are put.
             let _ = unsafe { runtime.put_signal_nbi(word.cast(), word.cast(), 0, signal, pe) };
         }

@@ -8,7 +8,7 @@ use symrail_transport::Pe;
 pub enum Error {
     /// A PE did not do its part within the time limit.
     #[error("PE {pe}: {what}: waited {seconds:.1} s for {waiting}; PE {} is late or gone", list(late))]
-    Late {
+    TimedOut {
         /// The PE that waited: this one, or one for which this PE waits.
         pe: Pe,
         /// The operation.

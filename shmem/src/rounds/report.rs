@@ -46,7 +46,7 @@ impl Report {
         // The host has ended a wait with any other reason.
         let abort = Abort { by: pe, lost: None };
         match self.reason {
-            LATE => Error::Late { pe, what, waiting, late: vec![late.unwrap_or(self.who as Pe)], seconds },
+            LATE => Error::TimedOut { pe, what, waiting, late: vec![late.unwrap_or(self.who as Pe)], seconds },
             BY_PEER => Abort::from_word(self.who + 1).unwrap_or(abort).error(pe, what),
             _ => abort.error(pe, what),
         }

@@ -3,7 +3,7 @@
 use symrail_transport::Pe;
 
 use crate::error::Result;
-use crate::rma::SignalOp;
+use crate::rma::{SignalOp, SignalUpdate};
 use crate::runtime::Runtime;
 use crate::wait::Cmp;
 
@@ -87,7 +87,8 @@ impl SignalWords {
     /// As for [`Runtime::put_signal_nbi`].
     pub fn signal(&self, index: usize, value: u64, op: SignalOp, pe: Pe) -> Result<()> {
         let word = self.address(index);
+        let signal = SignalUpdate { word, value, op };
         // SAFETY: no bytes are put.
-        unsafe { self.runtime.put_signal_nbi(word.cast(), word.cast(), 0, (word, value, op), pe) }
+        unsafe { self.runtime.put_signal_nbi(word.cast(), word.cast(), 0, signal, pe) }
     }
 }

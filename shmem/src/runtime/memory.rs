@@ -94,7 +94,7 @@ impl Runtime {
         let allocator = self.allocator();
         let take = |align, bytes| allocator.align_on_demand(align, bytes);
         // SAFETY: the caller's promise.
-        let data = unsafe { ProgramData::share((&space.heap, space.base), take) }?;
+        let data = unsafe { ProgramData::share(&space.heap, space.base, take) }?;
         let Some(parts) = Arc::get_mut(&mut self.0) else {
             return Err(Error::InUse { pe: self.my_pe(), what: "the runtime", handles: 1 });
         };

@@ -8,7 +8,7 @@ use crate::atomics::AmoInteger;
 use crate::context::Context;
 use crate::delivery::Delivery;
 use crate::error::Result;
-use crate::rma::{SignalOp, Strided};
+use crate::rma::{SignalOp, SignalUpdate, Strided};
 
 impl Runtime {
     /// Makes a context. Not collective: each PE may have its own number of contexts.
@@ -31,12 +31,12 @@ impl Runtime {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        signal: (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
     ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
         let tracked = unsafe { self.operations().put_signal_tracked(dest, source, len, signal, pe) }?;
-        Ok(Delivery::new((self, None), tracked))
+        Ok(Delivery::new(self, None, tracked))
     }
 
     /// Copies `len` bytes to `dest` on `pe`, and adds 1 to a word there when all have arrived. Over a rail whose target
@@ -58,7 +58,7 @@ impl Runtime {
     ) -> Result<Delivery> {
         // SAFETY: the caller's promise.
         let sent = unsafe { self.operations().put_and_count(dest, source, len, word, pe) }?;
-        Ok(Delivery::of_counted((self, None), sent))
+        Ok(Delivery::of_counted(self, None, sent))
     }
 }
 
@@ -107,8 +107,8 @@ operations_of! { Runtime: "the default context", Context: "this context"; {
         get_nbi(dest: *mut u8, source: *const u8, len: usize, pe: Pe);
         iput(dest: *mut u8, source: *const u8, shape: Strided, pe: Pe);
         iget(dest: *mut u8, source: *const u8, shape: Strided, pe: Pe);
-        put_signal(dest: *mut u8, source: *const u8, len: usize, signal: (*mut u64, u64, SignalOp), pe: Pe);
-        put_signal_nbi(dest: *mut u8, source: *const u8, len: usize, signal: (*mut u64, u64, SignalOp), pe: Pe);
+        put_signal(dest: *mut u8, source: *const u8, len: usize, signal: SignalUpdate<*mut u64>, pe: Pe);
+        put_signal_nbi(dest: *mut u8, source: *const u8, len: usize, signal: SignalUpdate<*mut u64>, pe: Pe);
         fetch_amo_nbi(result: *mut u8, dest: *mut u8, ty: AmoType, op: AmoOp, operand: u64, compare: u64, pe: Pe);
     }
     safe {

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::interrupt::InterruptPoll;
 use crate::wait::{Cmp, WaitWord};
 use crate::wait_many::WordSet;
-use crate::waiting::Among;
+use crate::waiting::{Among, BoundedWait};
 
 impl Runtime {
     /// Reads a word of this PE's memory once.
@@ -48,6 +48,12 @@ impl Runtime {
     #[must_use]
     pub fn interrupt_poll(&self) -> InterruptPoll<'_> {
         InterruptPoll::new(self.comm().job.interrupt.get())
+    }
+
+    /// For a caller's own wait that begins now, and lasts at most `limit`, if there is one.
+    #[must_use]
+    pub fn bounded_wait(&self, limit: impl Into<Option<Duration>>) -> BoundedWait<'_> {
+        BoundedWait::new(self.comm().job.interrupt.get(), limit)
     }
 
     /// The PEs that may write an awaited word: all of them.

@@ -4,13 +4,13 @@
 //! [`Runtime::alloc_slice`] and [`SymSlice::free`] are collective.
 //!
 //! ```
-//! use symrail::{Cmp, Runtime, SignalOp};
+//! use symrail::{Cmp, Runtime, SignalUpdate};
 //! # fn main() -> symrail::Result<()> {
 //! let rt = Runtime::init()?; // alone, unless something like `symrail run` has started several of us
 //! let next = (rt.my_pe() + 1) % rt.n_pes();
 //! let data = rt.alloc_slice::<f64>(3)?;
 //! let ready = rt.alloc_slice::<u64>(1)?;
-//! data.put_signal(0, &[0.5, 1.5, 2.5], (&ready, 0), 1, SignalOp::Set, next)?;
+//! data.put_signal(0, &[0.5, 1.5, 2.5], SignalUpdate::set((&ready, 0), 1), next)?;
 //! ready.wait_until(0, Cmp::Eq, 1)?;
 //! assert_eq!(data.to_vec()?, [0.5, 1.5, 2.5]);
 //! assert!(data.put(2, &[0.0, 0.0], next).is_err(), "there is no element 3");

@@ -6,7 +6,7 @@ use super::{SymView, Symmetric};
 use crate::delivery::Delivery;
 use crate::error::{Error, Result};
 use crate::operations::Operations;
-use crate::rma::SignalOp;
+use crate::rma::{SignalOp, SignalUpdate};
 
 /// Bytes that pass through memory of the runtime at a time.
 const STAGED: usize = 256 << 10;
@@ -144,36 +144,31 @@ impl<T: Symmetric> SymView<'_, T> {
         &self,
         start: usize,
         source: &[T],
-        (signal, index): (&SymView<'_, u64>, usize),
-        value: u64,
-        op: SignalOp,
+        signal: SignalUpdate<SignalWord<'_, '_>>,
         pe: Pe,
     ) -> Result<()> {
         let dest = self.range("put_signal", pe, start, source.len())?;
-        let word = self.partner("put_signal", pe, signal, index, 1)?;
+        let signal = self.signal("put_signal", pe, signal)?;
         let (from, len) = (source.as_ptr().cast(), size_of_val(source));
         // SAFETY: a slice is valid for reads of its size.
-        unsafe { self.ops().put_signal_borrowed(dest.cast(), from, len, (word, value, op), pe) }
+        unsafe { self.ops().put_signal_borrowed(dest.cast(), from, len, signal, pe) }
     }
 
     /// As [`SymView::put_signal`], from this PE's `source`; complete after [`Operations::quiet`].
     ///
     /// # Errors
     /// As for [`SymView::put_signal`], and [`Error::OtherRuntime`].
-    #[allow(clippy::too_many_arguments)] // what from, what to, which signal: OpenSHMEM's arguments
     pub fn put_signal_nbi(
         &self,
         start: usize,
         source: &SymView<'_, T>,
         source_start: usize,
         count: usize,
-        (signal, index): (&SymView<'_, u64>, usize),
-        value: u64,
-        op: SignalOp,
+        signal: SignalUpdate<SignalWord<'_, '_>>,
         pe: Pe,
     ) -> Result<()> {
-        let sides = (start, (source, source_start), count);
-        self.put_signal_by("put_signal_nbi", sides, (signal, index), (value, op), pe, |dest, from, len, signal| {
+        let sides = Sides { start, source, source_start, count };
+        self.put_signal_by("put_signal_nbi", &sides, signal, pe, |dest, from, len, signal| {
             // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
             unsafe { self.ops().put_signal_nbi(dest, from, len, signal, pe) }
         })
@@ -184,53 +179,54 @@ impl<T: Symmetric> SymView<'_, T> {
     ///
     /// # Errors
     /// As for [`SymView::put_signal_nbi`].
-    #[allow(clippy::too_many_arguments)] // those of `put_signal_nbi`
     pub fn put_signal_tracked(
         &self,
         start: usize,
         source: &SymView<'_, T>,
         source_start: usize,
         count: usize,
-        (signal, index): (&SymView<'_, u64>, usize),
-        value: u64,
-        op: SignalOp,
+        signal: SignalUpdate<SignalWord<'_, '_>>,
         pe: Pe,
     ) -> Result<Delivery> {
-        let sides = (start, (source, source_start), count);
-        let tracked = self.put_signal_by(
-            "put_signal_tracked",
-            sides,
-            (signal, index),
-            (value, op),
-            pe,
-            |dest, from, len, signal| {
-                // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
-                unsafe { self.ops().put_signal_tracked(dest, from, len, signal, pe) }
-            },
-        )?;
-        Ok(Delivery::new((self.runtime(), self.context()), tracked.flatten()))
+        let sides = Sides { start, source, source_start, count };
+        let tracked = self.put_signal_by("put_signal_tracked", &sides, signal, pe, |dest, from, len, signal| {
+            // SAFETY: the source is in this PE's heap, which stays mapped until the rails are closed.
+            unsafe { self.ops().put_signal_tracked(dest, from, len, signal, pe) }
+        })?;
+        Ok(Delivery::new(self.runtime(), self.context(), tracked.flatten()))
     }
 
     /// A put-signal to this PE (`None`), or one that `start` starts; with all checks.
     fn put_signal_by<R>(
         &self,
         what: &'static str,
-        (start, (source, source_start), count): (usize, From<'_, '_, T>, usize),
-        (signal, index): From<'_, '_, u64>,
-        (value, op): (u64, SignalOp),
+        sides: &Sides<'_, '_, T>,
+        signal: SignalUpdate<SignalWord<'_, '_>>,
         pe: Pe,
-        start_put: impl FnOnce(*mut u8, *const u8, usize, (*mut u64, u64, SignalOp)) -> Result<R>,
+        start_put: impl FnOnce(*mut u8, *const u8, usize, SignalUpdate<*mut u64>) -> Result<R>,
     ) -> Result<Option<R>> {
-        let to = self.range(what, pe, start, count)?.cast();
-        let from = self.partner(what, pe, source, source_start, count)?.cast();
-        let word = self.partner(what, pe, signal, index, 1)?;
-        let len = count * size_of::<T>();
+        let to = self.range(what, pe, sides.start, sides.count)?.cast();
+        let from = self.partner(what, pe, sides.source, sides.source_start, sides.count)?.cast();
+        let signal = self.signal(what, pe, signal)?;
+        let len = sides.count * size_of::<T>();
         if pe != self.runtime().my_pe() {
-            return start_put(to, from, len, (word, value, op)).map(Some);
+            return start_put(to, from, len, signal).map(Some);
         }
         // SAFETY: as for `put_nbi`. The signal's update is not visible before this thread's stores.
         unsafe { self.ops().move_own(to, from, len) }?;
+        let SignalUpdate { word, value, op } = signal;
         self.ops().signal_op(word, value, op, pe).map(|()| None)
+    }
+
+    /// The update of a signal by its word's address, with all checks.
+    fn signal(
+        &self,
+        what: &'static str,
+        pe: Pe,
+        signal: SignalUpdate<SignalWord<'_, '_>>,
+    ) -> Result<SignalUpdate<*mut u64>> {
+        let SignalUpdate { word: (words, index), value, op } = signal;
+        Ok(SignalUpdate { word: self.partner(what, pe, words, index, 1)?, value, op })
     }
 
     /// The address of elements of another slice of the same runtime.
@@ -268,8 +264,16 @@ impl SymView<'_, u64> {
     }
 }
 
-/// Elements from an index on.
-type From<'v, 'rt, T> = (&'v SymView<'rt, T>, usize);
+/// A signal word: a slice, and the word's index there.
+pub type SignalWord<'v, 'rt> = (&'v SymView<'rt, u64>, usize);
+
+/// The sides of a put from symmetric memory: `count` elements from `start` on, and as many of `source`.
+struct Sides<'v, 'rt, T> {
+    start: usize,
+    source: &'v SymView<'rt, T>,
+    source_start: usize,
+    count: usize,
+}
 
 /// Operations with buffers that are valid only during the call: over the wire their bytes pass through memory of the
 /// runtime.
@@ -324,7 +328,7 @@ impl Operations<'_> {
         dest: *mut u8,
         source: *const u8,
         len: usize,
-        signal: (*mut u64, u64, SignalOp),
+        signal: SignalUpdate<*mut u64>,
         pe: Pe,
     ) -> Result<()> {
         let mut sent = 0;

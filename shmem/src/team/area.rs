@@ -3,7 +3,7 @@
 //! Teams of disjoint PEs use the same area number without a barrier. The PEs that make a new team agree on its number:
 //! one that is free on all of them. The words of a free area are all zero.
 
-use symrail_kernels::barrier_plan::WORDS;
+use symrail_kernels::barrier_words::WORDS;
 
 use super::claim::{Claim, Claims};
 use crate::alloc::Allocator;

@@ -38,7 +38,7 @@ pub use heap::TeamHeap;
 use hosts::Hosts;
 
 use crate::alloc::Allocator;
-use crate::barrier_plan::{self, Plan};
+use crate::barrier_plan::{self, Barrier, Plan};
 use crate::error::Result;
 use crate::operations::{Communicator, Operations};
 use crate::runtime::Runtime;
@@ -232,7 +232,8 @@ impl Team {
             *count += 1;
             *count
         };
-        barrier_plan::run(&self.ops(), what, (self.group(), plan), (flags, count), false).map(drop)
+        let barrier = Barrier { group: self.group(), plan, flags, count };
+        barrier_plan::run(&self.ops(), what, &barrier, false).map(drop)
     }
 
     /// The number of the next turn in the team's scratch buffer. In each turn a PE hears from all PEs of the turn

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use symrail_core::clock;
 use symrail_transport::Pe;
 
+use super::bounded::CHECK_INTERVAL;
 use super::cycle::{post_of, search};
 use super::post::{Post, in_words};
 use crate::error::{Error, Result};
@@ -14,8 +15,6 @@ use crate::operations::Operations;
 use crate::team::group::Group;
 use crate::wire::WireContext;
 
-/// How often a waiting PE checks on others.
-const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a wait for a word continues after a PE is known to be gone: another PE may still write the word.
 const OTHERS_MAY_WRITE: Duration = Duration::from_secs(5);
 /// How long a PE stays visible to the others after it has found that all wait for one another.
@@ -57,9 +56,8 @@ pub(crate) struct Long<'rt> {
     ops: Operations<'rt>,
     what: &'static str,
     among: Among,
-    begun: Instant,
-    checked: Instant,
-    asked: Instant,
+    /// How long it had lasted when this PE last probed the others.
+    asked: Duration,
     warned: bool,
     post: Option<Post>,
     /// The cycle of PEs that the last search found.
@@ -68,39 +66,29 @@ pub(crate) struct Long<'rt> {
 }
 
 impl<'rt> Long<'rt> {
-    /// Whether a wait of this length counts as long.
-    pub fn is(waited: Duration) -> bool {
-        waited > POLL_INTERVAL
-    }
-
-    pub fn new(ops: Operations<'rt>, what: &'static str, among: Among, begun: Instant) -> Long<'rt> {
-        let (checked, warned, cycle, verdict) = (begun, false, Vec::new(), None);
+    pub fn new(ops: Operations<'rt>, what: &'static str, among: Among) -> Long<'rt> {
+        let (asked, warned, cycle, verdict) = (Duration::ZERO, false, Vec::new(), None);
         let post = ops.comm.board.post(what);
-        Long { ops, what, among, begun, checked, asked: begun, warned, post, cycle, verdict }
+        Long { ops, what, among, asked, warned, post, cycle, verdict }
     }
 
-    /// Checks on others, if that is due.
+    /// Checks on others, when the wait has lasted so long.
     ///
     /// # Errors
     /// [`Error::PeerLost`] and [`Error::CallsDiffer`].
-    pub fn check(&mut self) -> Result<()> {
-        if clock::since(self.checked) < POLL_INTERVAL {
-            return Ok(());
-        }
-        self.checked = clock::now();
+    pub fn check(&mut self, waited: Duration) -> Result<()> {
         if self.verdict.is_some() {
             // Other PEs that have found the same cycle may leave meanwhile.
             return self.look_for_cycle();
         }
-        let (waited, time_limit) =
-            (clock::since(self.begun), Duration::from_secs(self.ops.comm.job.settings.timeout_s));
+        let time_limit = Duration::from_secs(self.ops.comm.job.settings.timeout_s);
         let others_may = matches!(self.among, Among::Any(_)) && waited < OTHERS_MAY_WRITE;
         if !others_may {
             check_alive(&self.ops, self.what, self.among.group())?;
         }
-        if clock::since(self.asked) > time_limit {
+        if waited.saturating_sub(self.asked) > time_limit {
             self.ask_for_life()?;
-            self.asked = clock::now();
+            self.asked = waited;
             if !std::mem::replace(&mut self.warned, true) {
                 self.warn(waited);
             }
@@ -136,7 +124,7 @@ impl<'rt> Long<'rt> {
     /// this one have posted that they wait.
     pub fn missing(&self, waited: Duration) -> Vec<Pe> {
         let Among::All(group) = self.among else { return Vec::new() };
-        if waited < 2 * POLL_INTERVAL {
+        if waited < 2 * CHECK_INTERVAL {
             return Vec::new();
         }
         let here = in_words(self.what);

@@ -11,23 +11,24 @@
 //! | file | concept |
 //! |---|---|
 //! | here | waiting for a condition |
+//! | `bounded` | what ends a wait early |
 //! | `long` | a wait that has become long |
 //! | `post` | the call that a PE waits in, as the others read it |
 //! | `cycle` | PEs that wait for one another for ever |
 
+mod bounded;
 mod cycle;
 mod long;
 pub(crate) mod post;
 
 use std::time::Duration;
 
-use symrail_core::clock;
-
+pub use bounded::{BoundedWait, Ended};
 use long::Long;
 pub(crate) use long::{Among, check_alive};
 
 use crate::error::{Error, Result};
-use crate::interrupt::{self, InterruptPoll};
+use crate::interrupt;
 use crate::operations::Operations;
 use crate::wire::{Wire, WireContext};
 
@@ -64,8 +65,8 @@ impl Operations<'_> {
         }
         let wire = comm.wire.as_ref().ok();
         let mut wait = wire.map(|wire| WireContext::new(wire, &comm.context).wait_for_memory());
-        let (begun, mut polls, loads) = (clock::now(), 0u64, wire.map_or(1, Wire::loads_per_poll));
-        let (mut long, mut interrupt_poll) = (None::<Long<'_>>, InterruptPoll::new(comm.job.interrupt.get()));
+        let (mut polls, loads) = (0u64, wire.map_or(1, Wire::loads_per_poll));
+        let (mut long, mut bounds) = (None::<Long<'_>>, BoundedWait::new(comm.job.interrupt.get(), None));
         loop {
             if let Some(found) = (0..loads).find_map(|_| done()) {
                 return Ok(found);
@@ -83,11 +84,9 @@ impl Operations<'_> {
                 continue;
             }
             comm.job.here()?;
-            let waited = clock::since(begun);
-            if Long::is(waited) {
-                long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among, begun)).check()?;
-            }
-            if let Some(waited) = interrupt_poll.ended() {
+            let check = |waited| long.get_or_insert_with(|| Long::new(Operations::of(comm), what, among)).check(waited);
+            if bounds.ended(check)?.is_some() {
+                let waited = bounds.waited();
                 let missing = || long.as_ref().map_or_else(Vec::new, |long| long.missing(waited));
                 let missing = interrupt::with_grace_period(missing);
                 return Err(Error::Interrupted { waiting: comm.job.me, what, waited, missing });

@@ -1,6 +1,6 @@
 //! Put-signals: a PE that observes the signal observes the bytes.
 
-use symrail::{Cmp, Result, Runtime, SignalOp};
+use symrail::{Cmp, Result, Runtime, SignalOp, SignalUpdate};
 
 use super::Plan;
 use crate::pattern;
@@ -36,21 +36,23 @@ pub fn all(rt: &Runtime, plan: &Plan) -> Result<()> {
                 sum = if op == SignalOp::Set { value } else { sum + value };
                 let bytes = pattern::bytes(u64::from(me) << 32 | round, size);
                 own.write_slice(0, &bytes)?;
-                let word = signals.as_ptr().wrapping_add(1);
+                let (word, typed) =
+                    (signals.as_ptr().wrapping_add(1), SignalUpdate { word: (&*signals, 1), value, op });
+                let signal = SignalUpdate { word, value, op };
                 // SAFETY: the sources have `size` bytes and do not change until the barrier.
                 unsafe {
                     match call {
                         Call::Blocking => {
                             let mut private = bytes.clone();
-                            rt.put_signal(data.as_ptr(), private.as_ptr(), size, (word, value, op), peer)?;
+                            rt.put_signal(data.as_ptr(), private.as_ptr(), size, signal, peer)?;
                             // The source may be re-used at once.
                             private.fill(0);
                             std::hint::black_box(&private);
                         }
-                        Call::Nbi => rt.put_signal_nbi(data.as_ptr(), own.as_ptr(), size, (word, value, op), peer)?,
-                        Call::Slice => data.put_signal(0, &bytes, (&signals, 1), value, op, peer)?,
+                        Call::Nbi => rt.put_signal_nbi(data.as_ptr(), own.as_ptr(), size, signal, peer)?,
+                        Call::Slice => data.put_signal(0, &bytes, typed, peer)?,
                         Call::SliceNbi => {
-                            data.put_signal_nbi(0, &own, 0, size, (&signals, 1), value, op, peer)?;
+                            data.put_signal_nbi(0, &own, 0, size, typed, peer)?;
                         }
                     }
                 }

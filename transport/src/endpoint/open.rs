@@ -29,12 +29,20 @@ use crate::wire::{Origin, Token};
 /// The rails of both ends that form lanes, and the interfaces of the other end's rails.
 type Connected = (Vec<(usize, usize)>, Vec<Option<InterfaceAddress>>);
 
+/// The most PEs of a job: the rails of a proxy endpoint number two destinations for each.
+const MOST_PES: u32 = Dest::MAX / 2;
+
 impl Endpoint {
     /// Opens an endpoint of PE `me` over opened rails, which become its lanes in this order.
     ///
     /// # Errors
-    /// The error of registering the endpoint's own buffers, or that there is no rail.
+    /// The error of registering the endpoint's own buffers; [`Error::Unsupported`] for more PEs than destinations have
+    /// numbers for; or that there is no rail.
     pub fn new(role: Role, me: Pe, n_pes: u32, mut rails: Vec<Box<dyn Rail>>, policy: Policy) -> Result<Self> {
+        if n_pes > MOST_PES {
+            let (what, by) = (format!("a job of {n_pes} PEs"), "an endpoint".into());
+            return Err(Error::Unsupported { what, by, remedy: format!("use at most {MOST_PES} PEs") });
+        }
         let caps: Vec<RailCaps> = rails.iter().map(|r| r.caps().clone()).collect();
         let Some(largest) = caps.iter().map(|c| c.max_send).min() else {
             return Err(Error::NoRail { wanted: "an endpoint".into(), found: "nothing".into() });
@@ -223,7 +231,7 @@ impl Endpoint {
     /// The number of destinations that each rail of an endpoint of `role` connects to, in a job of `n_pes`.
     #[must_use]
     pub fn destinations(role: Role, n_pes: u32) -> u32 {
-        if role == Role::Host { n_pes } else { 2 * n_pes }
+        if role == Role::Host { n_pes } else { n_pes.saturating_mul(2) }
     }
 
     /// Registers a segment of this PE's symmetric memory with every rail, and returns its connection info. That of a
@@ -405,6 +413,17 @@ mod tests {
     use crate::endpoint::{NoAgent, Policy};
     use crate::env::Settings;
     use crate::mock::{Fabric, FabricConfig};
+
+    #[test]
+    fn more_pes_than_destinations_have_numbers_for_are_refused() {
+        let policy = || Policy::new(&Settings::default(), false);
+        for (role, n_pes) in [(Role::Proxy, 1 << 31), (Role::Host, u32::MAX)] {
+            let rails = vec![Fabric::new(1, FabricConfig::default()).open("mock").unwrap()];
+            let refused = Endpoint::new(role, 0, n_pes, rails, policy()).err().unwrap().to_string();
+            assert!(refused.contains(&format!("{n_pes} PEs")) && refused.contains("at most 2147483647"), "{refused}");
+            assert!(Endpoint::destinations(role, n_pes) >= n_pes, "room for them is made before");
+        }
+    }
 
     #[test]
     fn a_registration_ends_behind_the_work_requests_on_its_bytes() {

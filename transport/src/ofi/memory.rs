@@ -17,6 +17,18 @@ pub(super) const SHARED: u64 =
 /// Access to memory that only this PE uses.
 pub(super) const PRIVATE: u64 = ffi::FI_READ | ffi::FI_WRITE | ffi::FI_SEND | ffi::FI_RECV;
 
+/// Memory to be registered.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub address: *mut u8,
+    /// Its bytes.
+    pub length: usize,
+    /// The CUDA number of the GPU whose memory it is; `None` for host memory.
+    pub gpu: Option<i32>,
+    /// [`SHARED`] or [`PRIVATE`].
+    pub access: u64,
+}
+
 /// The provider's registration mode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mode {
@@ -59,8 +71,7 @@ pub(super) struct Regions {
 
 impl Regions {
     /// See [`Rail::register`](crate::rail::Rail::register), [`Rail::register_local`](crate::rail::Rail::register_local)
-    /// and, with a GPU's number, [`Rail::register_device`](crate::rail::Rail::register_device). `access` is [`SHARED`]
-    /// or [`PRIVATE`].
+    /// and, with a GPU's number, [`Rail::register_device`](crate::rail::Rail::register_device).
     ///
     /// # Safety
     /// The memory stays mapped as long as the region.
@@ -69,8 +80,7 @@ impl Regions {
         domain: &Domain,
         endpoint: &Object<ffi::fid_ep>,
         mode: Mode,
-        memory: (*mut u8, usize),
-        (gpu, access): (Option<i32>, u64),
+        memory: Memory,
         id: u32,
     ) -> Result<Registration> {
         if self.regions.iter().any(|(known, _)| *known == id) {
@@ -86,15 +96,15 @@ impl Regions {
         }
         let key = self.next_key.take().map_or_else(random, Ok)?;
         // SAFETY: the caller's promise.
-        let region = unsafe { register_as(domain, endpoint, mode, memory, gpu, (access, key)) }?;
+        let region = unsafe { register_as(domain, endpoint, mode, memory, key) }?;
         // SAFETY: an open region.
         let (descriptor, key) = unsafe { (ffi::fi_mr_desc(region.as_ptr()), ffi::fi_mr_key(region.as_ptr())) };
         self.regions.push((id, region));
         let local = LocalKey(descriptor as u64);
         Ok(Registration {
-            local: if gpu.is_some() { local.of_device() } else { local },
+            local: if memory.gpu.is_some() { local.of_device() } else { local },
             remote_key: key,
-            remote_base: if mode.virtual_addresses { memory.0 as u64 } else { 0 },
+            remote_base: if mode.virtual_addresses { memory.address as u64 } else { 0 },
         })
     }
 
@@ -112,13 +122,14 @@ pub(super) unsafe fn register(
     domain: &Domain,
     endpoint: &Object<ffi::fid_ep>,
     mode: Mode,
-    memory: (*mut u8, usize),
+    (address, length): (*mut u8, usize),
 ) -> Result<Object<ffi::fid_mr>> {
+    let memory = Memory { address, length, gpu: None, access: PRIVATE };
     // SAFETY: the caller's promise.
-    unsafe { register_as(domain, endpoint, mode, memory, None, (PRIVATE, random()?)) }
+    unsafe { register_as(domain, endpoint, mode, memory, random()?) }
 }
 
-/// Registers host memory, or memory of the GPU with this CUDA number. Where the rail chooses keys, it uses this key, or
+/// Registers memory. Where the rail chooses keys, it uses this key, or
 /// another random one if this is in use.
 ///
 /// # Safety
@@ -127,9 +138,8 @@ unsafe fn register_as(
     domain: &Domain,
     endpoint: &Object<ffi::fid_ep>,
     mode: Mode,
-    (address, length): (*mut u8, usize),
-    gpu: Option<i32>,
-    (access, first_key): (u64, u64),
+    Memory { address, length, gpu, access }: Memory,
+    first_key: u64,
 ) -> Result<Object<ffi::fid_mr>> {
     let mut region = ptr::null_mut();
     let (base, raw) = (address.cast::<c_void>(), domain.domain.as_ptr());

@@ -1,6 +1,6 @@
 //! The libfabric backend: rails over any provider that has reliable datagrams with RMA and messages.
 //!
-//! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open`] makes one of them a
+//! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open()`] makes one of them a
 //! [`Rail`]. Each rail has its own fabric, domain, address vector, completion queue and endpoint, so rails share no
 //! lock and one thread may drive each of them (`FI_THREAD_COMPLETION`).
 //!
@@ -14,7 +14,7 @@
 //! | `fault` | faults from its error numbers |
 //! | `domain` | opening and closing libfabric's objects in the right order |
 //! | `address` | a rail's address, and the table of peers |
-//! | `endpoint` | the rail: its parts, and how it is opened |
+//! | `open` | the rail: its parts, and how it is opened |
 //! | `rail` | connecting and posting |
 //! | `progress` | handling of completion queue entries |
 //! | `completion` | contexts of posted work, and polling the completion queue |
@@ -45,13 +45,13 @@ mod atomics;
 mod completion;
 mod discover;
 mod domain;
-mod endpoint;
 mod fault;
 mod hints;
 mod interfaces;
 mod library;
 mod memory;
 mod messages;
+mod open;
 mod probe;
 mod progress;
 pub mod provider;
@@ -84,5 +84,5 @@ pub fn open(library: &Arc<Library>, nic: &Nic, role: Role, settings: &Settings) 
     // A queue with a wait descriptor makes a system call at every poll: on tcp;ofi_rxm an 8-byte write is 20 % slower.
     // So only an endpoint whose thread may sleep has one.
     let sleeps = role == Role::Proxy && settings.proxy_poll == ProxyPoll::Adaptive;
-    Ok(Box::new(endpoint::OfiRail::open(&library.fabric, info, &nic.name, sleeps, progress)?))
+    Ok(Box::new(open::OfiRail::open(&library.fabric, info, &nic.name, sleeps, progress)?))
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use libfabric_sys::Info;
 
 use super::discover::Nic;
-use super::endpoint::OfiRail;
 use super::library::Library;
+use super::open::OfiRail;
 use super::provider;
 use crate::env::{ProgressModel, Settings};
 use crate::error::{Error, Fault, Result};

@@ -3,8 +3,8 @@
 use libfabric_sys as ffi;
 
 use super::completion::{Failure, Polled};
-use super::endpoint::OfiRail;
 use super::fault::fault;
+use super::open::OfiRail;
 use crate::error::Fault;
 use crate::rail::RailSink;
 

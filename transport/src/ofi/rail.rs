@@ -7,9 +7,9 @@ use std::ptr;
 use libfabric_sys as ffi;
 
 use super::completion::SlotIndex;
-use super::endpoint::OfiRail;
 use super::fault::fault;
-use super::memory::{PRIVATE, SHARED};
+use super::memory::{Memory, PRIVATE, SHARED};
+use super::open::OfiRail;
 use super::provider::traits;
 use super::sockets::{self, Connection};
 use super::{address, atomics};
@@ -95,8 +95,9 @@ unsafe impl Rail for OfiRail {
     }
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
+        let memory = Memory { address: ptr, length: len, gpu: None, access: SHARED };
         // SAFETY: the caller's promise; regions close before all other parts of the rail.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), (None, SHARED), id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, memory, id) }
     }
 
     fn suggest_key(&mut self, key: u64) {
@@ -104,8 +105,9 @@ unsafe impl Rail for OfiRail {
     }
 
     unsafe fn register_local(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<LocalKey> {
+        let memory = Memory { address: ptr, length: len, gpu: None, access: PRIVATE };
         // SAFETY: as above.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, (ptr, len), (None, PRIVATE), id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, memory, id) }
             .map(|registration| registration.local)
     }
 
@@ -113,9 +115,10 @@ unsafe impl Rail for OfiRail {
         let (Export::Gpu { ordinal, .. }, true) = (memory.export, self.device) else {
             return Err(unreached(self.caps(), memory.len));
         };
-        let range = (memory.base, memory.len);
+        let (address, length) = (memory.base, memory.len);
+        let memory = Memory { address, length, gpu: Some(ordinal), access: SHARED };
         // SAFETY: as above.
-        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, range, (Some(ordinal), SHARED), id) }
+        unsafe { self.regions.register(&self.domain, &self.endpoint, self.mode, memory, id) }
     }
 
     fn deregister(&mut self, id: u32) {

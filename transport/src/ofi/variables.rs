@@ -17,7 +17,7 @@ pub const RXM_BUFFERS: &str = "FI_OFI_RXM_BUFFER_SIZE";
 /// `ofi_rxm` also requests a completion queue on every rail that 1,024 peers could fill at once. Over TCP that is a
 /// ring of 12.6 MB, which completions walk through, so that a PE grows for hours. Over verbs it exceeds the limit of
 /// small devices (soft-RoCE: 32,767 entries). With 16 it has room for the most work that a rail has under way
-/// ([`endpoint`](super::endpoint)).
+/// ([`open`](mod@super::open)).
 ///
 /// In libfabric 1.17 `ofi_rxm` posts a buffer again to a connection over verbs that it has closed, and the process ends
 /// by SIGSEGV. With buffers that all connections share it has no such buffer (`docs/failover.md`). They take the same

@@ -1,6 +1,6 @@
 //! The ibverbs backend: rails over InfiniBand and RoCE NICs, by reliable-connected queue pairs.
 //!
-//! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open`] makes one of them a
+//! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open()`] makes one of them a
 //! [`Rail`]. Each rail has its own context, protection domain, completion queue and receive queue, so host and proxy
 //! rails share nothing, and one thread polls one queue per NIC. It has one queue pair for each destination index.
 //!
@@ -14,7 +14,7 @@
 //! | `port` | a port of it: GID, partition key, paths and addresses |
 //! | `sizes` | the lengths of a rail's queues, for a number of PEs |
 //! | `queue_pair` | a queue pair through its states |
-//! | `endpoint` | the rail: opening and connecting; [`VerbsRail`] |
+//! | `open` | the rail: opening and connecting; [`VerbsRail`] |
 //! | `rail` | the operations of a rail as verbs calls: work requests, registrations |
 //! | `renew` | a failed connection made again |
 //! | `post` | chains of work requests, and inline data |
@@ -46,12 +46,12 @@ mod completion;
 mod credits;
 mod discover;
 mod domain;
-mod endpoint;
 mod events;
 mod gid;
 mod library;
 mod memory;
 mod mode;
+mod open;
 mod port;
 mod post;
 mod progress;
@@ -62,10 +62,10 @@ mod renew;
 mod sizes;
 
 pub use discover::{Atomicity, Nic, all, discover};
-pub use endpoint::VerbsRail;
 pub use gid::{Gid, GidType};
 pub use library::load;
 pub use mode::{Mode, decide};
+pub use open::VerbsRail;
 
 pub use crate::endpoint::Role;
 

@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use verbs_sys as sys;
 
 use super::domain::errno_fault;
-use super::endpoint::{PeerState, VerbsRail};
+use super::open::{PeerState, VerbsRail};
 use crate::error::Fault;
 use crate::rail::{Dest, LocalBuf, OpId, PostError};
 

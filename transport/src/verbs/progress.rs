@@ -3,8 +3,8 @@
 use verbs_sys as sys;
 
 use super::credits::{Ended, Outcome};
-use super::endpoint::{PeerState, VerbsRail};
 use super::events::{self, Event};
+use super::open::{PeerState, VerbsRail};
 use super::post::from_work_id;
 use super::receive::{MESSAGE, RECEIVE_BIT};
 use crate::error::Fault;

@@ -5,8 +5,8 @@ use std::os::fd::RawFd;
 use verbs_sys as sys;
 
 use super::address::Address;
-use super::endpoint::{PeerState, VerbsRail};
 use super::memory::Memory;
+use super::open::{PeerState, VerbsRail};
 use super::post::Request;
 use crate::amo::{AmoOp, AmoType};
 use crate::device::DeviceMemory;

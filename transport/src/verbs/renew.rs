@@ -1,8 +1,8 @@
 //! Renewal of failed connections, when the port works and still has its address.
 
 use super::address::{Address, random_psn};
-use super::endpoint::{Peer, PeerState, VerbsRail};
 use super::gid;
+use super::open::{Peer, PeerState, VerbsRail};
 use crate::error::{Error, Result};
 use crate::rail::Dest;
 

@@ -3,6 +3,7 @@
 use symrail::kernels::cuda::Stream;
 
 use super::GpuCommunicator;
+use crate::buffers::Buffers;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::gpu::exchange;
@@ -28,12 +29,15 @@ impl GpuCommunicator {
     pub unsafe fn all_reduce(
         &mut self,
         stream: &Stream,
-        (input, output): (Memory, Memory),
+        input: Memory,
+        output: Memory,
         ty: DataType,
         op: impl Into<Reduction>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::AllReduce, (input, output), input.len, (ty, op.into()), 0) }
+        unsafe {
+            self.run(stream, &Collective::AllReduce, Buffers { input, output, part: input.len }, ty, op.into(), 0)
+        }
     }
 
     /// Reduces all PEs' inputs; each PE gets its part. The output may be that part of the input.
@@ -46,12 +50,15 @@ impl GpuCommunicator {
     pub unsafe fn reduce_scatter(
         &mut self,
         stream: &Stream,
-        (input, output): (Memory, Memory),
+        input: Memory,
+        output: Memory,
         ty: DataType,
         op: impl Into<Reduction>,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::ReduceScatter, (input, output), output.len, (ty, op.into()), 0) }
+        unsafe {
+            self.run(stream, &Collective::ReduceScatter, Buffers { input, output, part: output.len }, ty, op.into(), 0)
+        }
     }
 
     /// Gives every PE all PEs' inputs, in the order of PEs. The input may be its own part of the output.
@@ -63,7 +70,9 @@ impl GpuCommunicator {
     /// As for [`GpuCommunicator::all_reduce`].
     pub unsafe fn all_gather(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::AllGather, (input, output), input.len, MOVES, 0) }
+        unsafe {
+            self.run(stream, &Collective::AllGather, Buffers { input, output, part: input.len }, MOVES.0, MOVES.1, 0)
+        }
     }
 
     /// Gives every PE its part of every input. The output may be the input.
@@ -77,7 +86,7 @@ impl GpuCommunicator {
     pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
         let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output), input == output)?;
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::AllToAll, (input, output), part, MOVES, 0) }
+        unsafe { self.run(stream, &Collective::AllToAll, Buffers { input, output, part }, MOVES.0, MOVES.1, 0) }
     }
 
     /// Gives every PE the input of PE `root`. The input may be the output.
@@ -89,7 +98,9 @@ impl GpuCommunicator {
     /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
     pub unsafe fn broadcast(&mut self, stream: &Stream, input: Memory, output: Memory, root: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::Broadcast, (input, output), input.len, MOVES, root) }
+        unsafe {
+            self.run(stream, &Collective::Broadcast, Buffers { input, output, part: input.len }, MOVES.0, MOVES.1, root)
+        }
     }
 
     /// Reduces all PEs' inputs into the output of PE `root`, which may be its input. The others pass an output of the
@@ -103,13 +114,16 @@ impl GpuCommunicator {
     pub unsafe fn reduce(
         &mut self,
         stream: &Stream,
-        (input, output): (Memory, Memory),
+        input: Memory,
+        output: Memory,
         ty: DataType,
         op: impl Into<Reduction>,
         root: u32,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run(stream, &Collective::Reduce, (input, output), input.len, (ty, op.into()), root) }
+        unsafe {
+            self.run(stream, &Collective::Reduce, Buffers { input, output, part: input.len }, ty, op.into(), root)
+        }
     }
 
     /// Sends and receives, all at once. Not collective: only the named PEs take part. The n-th send from a PE to

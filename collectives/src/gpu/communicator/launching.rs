@@ -5,6 +5,7 @@ use std::sync::Arc;
 use symrail::kernels::cuda::{Kernel, Shape, Stream, in_turn};
 
 use super::{GpuCommunicator, Kernels};
+use crate::buffers::Buffers;
 use crate::communicator::Reduction;
 use crate::error::{Error, Result};
 use crate::gpu::plan::{Call, GpuPlan, Memory};
@@ -26,11 +27,12 @@ impl GpuCommunicator {
         &mut self,
         stream: &Stream,
         collective: &Collective,
-        (input, output): (Memory, Memory),
-        part: u64,
-        (ty, reduction): (DataType, Reduction),
+        buffers: Buffers<Memory>,
+        ty: DataType,
+        reduction: Reduction,
         root: u32,
     ) -> Result<()> {
+        let Buffers { input, output, part } = buffers;
         self.selection.check_root(collective, root)?;
         if part == 0 {
             return Ok(());
@@ -52,10 +54,10 @@ impl GpuCommunicator {
             // SAFETY: the caller's promise.
             unsafe {
                 match all.stage {
-                    Some(stage) if !at_once => all.in_pieces(stage, stream, (input, output), part, &how),
+                    Some(stage) if !at_once => all.in_pieces(stage, stream, buffers, &how),
                     _ => {
                         all.prepare(&choice, part, ty, captured)?;
-                        all.launch(stream, &choice, (input, output), part, &how)
+                        all.launch(stream, &choice, buffers, &how)
                     }
                 }?;
             }
@@ -75,8 +77,10 @@ impl GpuCommunicator {
     pub fn is_prepared(
         &self,
         collective: &Collective,
-        (input, output): (Memory, Memory),
-        (ty, reduction): (DataType, Reduction),
+        input: Memory,
+        output: Memory,
+        ty: DataType,
+        reduction: Reduction,
         root: u32,
     ) -> bool {
         let message = message_of(collective, input.len, output.len);
@@ -99,8 +103,7 @@ impl GpuCommunicator {
         &mut self,
         stage: Stage,
         stream: &Stream,
-        (input, output): (Memory, Memory),
-        part: u64,
+        Buffers { input, output, part }: Buffers<Memory>,
         how: &How<'_>,
     ) -> Result<()> {
         let n = u64::from(self.members.n());
@@ -159,7 +162,8 @@ impl GpuCommunicator {
                     self.for_elements(stream, |kernels| &kernels.multiply, staged.input, how.ty, &factor.arguments())?;
                 }
                 let how = How { collective, ..*how };
-                self.launch(stream, &choice, (staged.input, staged.output), piece.len, &how)?;
+                let buffers = Buffers { input: staged.input, output: staged.output, part: piece.len };
+                self.launch(stream, &choice, buffers, &how)?;
                 staged.after.iter().try_for_each(|copy| copy.launch(stream))?;
             }
         }
@@ -177,18 +181,12 @@ impl GpuCommunicator {
 
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
-    unsafe fn launch(
-        &self,
-        stream: &Stream,
-        choice: &Choice,
-        (input, output): (Memory, Memory),
-        part: u64,
-        how: &How<'_>,
-    ) -> Result<()> {
+    unsafe fn launch(&self, stream: &Stream, choice: &Choice, buffers: Buffers<Memory>, how: &How<'_>) -> Result<()> {
+        let Buffers { input, output, part } = buffers;
         let kernels = self.kernels.get(&how.ty).ok_or_else(|| choice.unknown())?;
         if let (Choice::Own(_, blocks), Some(way), Some(straight)) = (choice, choice.way(), &self.straight) {
             let collective = how.collective;
-            straight.check_sizes(collective, (input, output), part)?;
+            straight.check_sizes(collective, &buffers)?;
             let call = StraightCall {
                 collective: StraightCall::number(collective),
                 root: how.root.into(),

@@ -4,6 +4,7 @@
 use symrail::kernels::cuda::Stream;
 
 use super::GpuCommunicator;
+use crate::buffers::Buffers;
 use crate::error::{Error, Result};
 use crate::gpu::plan::Memory;
 use crate::gpu::straight::{GATHER, MOST_BLOCKS, SCATTER, StraightCall, Way, most_in_packets};
@@ -22,7 +23,7 @@ impl GpuCommunicator {
     /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
     pub unsafe fn gather(&mut self, stream: &Stream, input: Memory, output: Memory, root: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.in_parts(stream, GATHER, (input, output), input.len, root) }
+        unsafe { self.in_parts(stream, GATHER, Buffers { input, output, part: input.len }, root) }
     }
 
     /// Gives every PE its part of PE `root`'s input. The root's output may be that part; the others' input is not used.
@@ -34,7 +35,7 @@ impl GpuCommunicator {
     /// As for [`GpuCommunicator::all_reduce`]; or there is no such PE.
     pub unsafe fn scatter(&mut self, stream: &Stream, input: Memory, output: Memory, root: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.in_parts(stream, SCATTER, (input, output), output.len, root) }
+        unsafe { self.in_parts(stream, SCATTER, Buffers { input, output, part: output.len }, root) }
     }
 
     /// Whether a gather or scatter of parts of so many bytes only launches kernels, as [`GpuCommunicator::is_prepared`].
@@ -54,14 +55,8 @@ impl GpuCommunicator {
 
     /// # Safety
     /// As for [`GpuCommunicator::all_reduce`].
-    unsafe fn in_parts(
-        &mut self,
-        stream: &Stream,
-        number: u64,
-        (input, output): (Memory, Memory),
-        part: u64,
-        root: u32,
-    ) -> Result<()> {
+    unsafe fn in_parts(&mut self, stream: &Stream, number: u64, buffers: Buffers<Memory>, root: u32) -> Result<()> {
+        let Buffers { input, output, part } = buffers;
         let (me, n) = (self.members.me(), u64::from(self.members.n()));
         self.selection.check_root(if number == GATHER { "gather" } else { "scatter" }, root)?;
         // The memory that has a part for each PE, at the root.
@@ -74,7 +69,7 @@ impl GpuCommunicator {
         }
         if !self.selection.is_straight() {
             // SAFETY: the caller's promise.
-            return unsafe { self.exchange(stream, &transfers(number, (input, output), part, (me, root, n))) };
+            return unsafe { self.exchange(stream, &transfers(number, &buffers, me, root, n)) };
         }
         let way = self.way_in_parts(part);
         let algorithm = if way == Way::Packets { Algorithm::Packets } else { Algorithm::Pushed };
@@ -109,12 +104,8 @@ impl GpuCommunicator {
 }
 
 /// A gather or scatter as this PE's sends and receives.
-fn transfers(
-    number: u64,
-    (input, output): (Memory, Memory),
-    part: u64,
-    (me, root, n): (u32, u32, u64),
-) -> Vec<Transfer<Memory>> {
+fn transfers(number: u64, buffers: &Buffers<Memory>, me: u32, root: u32, n: u64) -> Vec<Transfer<Memory>> {
+    let &Buffers { input, output, part } = buffers;
     let part_of = |whole: Memory, rank: u64| Memory { at: whole.at + rank * part, len: part };
     let ranks = || (0..).take(n as usize);
     let mut transfers = Vec::new();
@@ -140,13 +131,14 @@ mod tests {
     fn the_root_has_a_transfer_with_each_rank() {
         let (part, whole) = (Memory { at: 7, len: 10 }, Memory { at: 100, len: 30 });
         let memory = |at| Memory { at, len: 10 };
+        let transfers = |number, input, output, me| transfers(number, &Buffers { input, output, part: 10 }, me, 1, 3);
         let receives = (0..3).map(|from| Transfer::Receive { from, memory: memory(100 + 10 * u64::from(from)) });
         let send = Transfer::Send { to: 1, memory: part };
-        assert_eq!(transfers(GATHER, (part, part), 10, (2, 1, 3)), [send]);
-        assert_eq!(transfers(GATHER, (part, whole), 10, (1, 1, 3)), [vec![send], receives.collect()].concat());
+        assert_eq!(transfers(GATHER, part, part, 2), [send]);
+        assert_eq!(transfers(GATHER, part, whole, 1), [vec![send], receives.collect()].concat());
         let sends = (0..3).map(|to| Transfer::Send { to, memory: memory(100 + 10 * u64::from(to)) });
         let receive = Transfer::Receive { from: 1, memory: part };
-        assert_eq!(transfers(SCATTER, (part, part), 10, (0, 1, 3)), [receive]);
-        assert_eq!(transfers(SCATTER, (whole, part), 10, (1, 1, 3)), [vec![receive], sends.collect()].concat());
+        assert_eq!(transfers(SCATTER, part, part, 0), [receive]);
+        assert_eq!(transfers(SCATTER, whole, part, 1), [vec![receive], sends.collect()].concat());
     }
 }

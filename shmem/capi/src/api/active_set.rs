@@ -86,7 +86,7 @@ macro_rules! sized {
                 unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     let bytes = count.saturating_mul($bytes);
                     let all = bytes.saturating_mul(size as usize);
-                    no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), bytes));
+                    no_overlap_if_checked(NAME, dest.cast(), all, source.cast(), bytes);
                     set.fcollect(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
                 }) }
             }
@@ -99,7 +99,7 @@ macro_rules! sized {
                 unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     let bytes = count.saturating_mul($bytes);
                     let all = bytes.saturating_mul(size as usize);
-                    no_overlap_if_checked(NAME, (dest.cast(), all), (source.cast(), all));
+                    no_overlap_if_checked(NAME, dest.cast(), all, source.cast(), all);
                     set.alltoall(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
                 }) }
             }
@@ -129,7 +129,7 @@ macro_rules! reductions {
             ) {
                 let Ok(count) = usize::try_from(count) else { fail(NAME, &format!("nreduce is {count}")) };
                 let bytes = count.saturating_mul(size_of::<$t>());
-                no_overlap(NAME, (dest.cast(), bytes), (source.cast(), bytes));
+                no_overlap(NAME, dest.cast(), bytes, source.cast(), bytes);
                 // SAFETY: what C promises.
                 unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
                     set.reduce(dest.cast(), source.cast(), count, Reduction::$make::<$t>())

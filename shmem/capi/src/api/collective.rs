@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort};
 
+use symrail::Strided;
 use symrail::collective::number::Element;
 use symrail::collective::{ElementType, Extent, LongDouble};
 
@@ -26,7 +27,7 @@ unsafe fn broadcast(
     not_null(function, "dest", dest, bytes);
     if root == team.group().me() {
         not_null(function, "source", source, bytes);
-        no_overlap(function, (dest, bytes), (source, bytes));
+        no_overlap(function, dest, bytes, source, bytes);
     }
     // SAFETY: what C promises.
     check(function, unsafe { team.broadcast(dest, source, extent, root) });
@@ -37,7 +38,7 @@ unsafe fn fcollect(function: &str, handle: TeamHandle, dest: *mut u8, source: *c
     let bytes = extent.bytes;
     let team = team_with(function, handle, dest, source, bytes);
     let all = bytes.saturating_mul(team.group().size() as usize);
-    no_overlap_if_checked(function, (dest, all), (source, bytes));
+    no_overlap_if_checked(function, dest, all, source, bytes);
     // SAFETY: what C promises.
     check(function, unsafe { team.fcollect(dest, source, extent) });
     0
@@ -55,7 +56,7 @@ unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *c
     let bytes = extent.bytes;
     let team = team_with(function, handle, dest, source, bytes);
     let all = bytes.saturating_mul(team.group().size() as usize);
-    no_overlap_if_checked(function, (dest, all), (source, all));
+    no_overlap_if_checked(function, dest, all, source, all);
     // SAFETY: what C promises.
     check(function, unsafe { team.alltoall(dest, source, extent) });
     0
@@ -64,14 +65,14 @@ unsafe fn alltoall(function: &str, handle: TeamHandle, dest: *mut u8, source: *c
 unsafe fn alltoalls(
     function: &str,
     handle: TeamHandle,
-    (dest, source): (*mut u8, *const u8),
-    (dst, sst): (isize, isize),
-    count: usize,
-    (size, ty): (usize, ElementType),
+    dest: *mut u8,
+    source: *const u8,
+    shape: Strided,
+    ty: ElementType,
 ) -> c_int {
-    let team = team_with(function, handle, dest, source, count);
+    let team = team_with(function, handle, dest, source, shape.count);
     // SAFETY: what C promises.
-    check(function, unsafe { team.alltoalls(dest, source, shape(function, dst, sst, size, count), ty) });
+    check(function, unsafe { team.alltoalls(dest, source, shape, ty) });
     0
 }
 
@@ -107,8 +108,9 @@ macro_rules! routines {
             }
             ["shmem_" $($alltoalls)+]
             fn(team: TeamHandle, dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize) -> c_int {
+                let shape = shape(NAME, dst, sst, size_of::<$t>(), count);
                 // SAFETY: what C promises.
-                unsafe { alltoalls(NAME, team, (dest.cast(), source.cast()), (dst, sst), count, (size_of::<$t>(), $ty)) }
+                unsafe { alltoalls(NAME, team, dest.cast(), source.cast(), shape, $ty) }
             }
         }
     };

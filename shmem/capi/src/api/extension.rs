@@ -34,7 +34,7 @@ impl Blocks {
 }
 
 /// Converts the lengths of a call from elements of `size` bytes to bytes.
-fn blocks(function: &str, (dst, sst): (isize, isize), block: usize, count: usize, size: usize) -> Blocks {
+fn blocks(function: &str, dst: isize, sst: isize, block: usize, count: usize, size: usize) -> Blocks {
     let step = |stride: isize| usize::try_from(stride).ok().filter(|&s| s >= block).map(|s| s.saturating_mul(size));
     match (step(dst), step(sst)) {
         (Some(dest_step), Some(source_step)) => {
@@ -69,13 +69,13 @@ macro_rules! many {
         export! {$(
             ["shmemx_" $($name)+]
             fn(dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
-                let blocks = blocks(NAME, (dst, sst), block, count, $size);
+                let blocks = blocks(NAME, dst, sst, block, count, $size);
                 // SAFETY: what C promises.
                 unsafe { $call(NAME, DEFAULT_CONTEXT, dest.cast(), source.cast(), &blocks, pe) }
             }
             ["shmemx_ctx_" $($name)+]
             fn(ctx: Context, dest: *mut $t, source: *const $t, dst: isize, sst: isize, block: usize, count: usize, pe: c_int) {
-                let blocks = blocks(NAME, (dst, sst), block, count, $size);
+                let blocks = blocks(NAME, dst, sst, block, count, $size);
                 // SAFETY: what C promises.
                 unsafe { $call(NAME, ctx, dest.cast(), source.cast(), &blocks, pe) }
             }

@@ -102,7 +102,7 @@ fn team_with(function: &str, handle: TeamHandle, dest: *const u8, source: *const
 /// Where the destination is longer than the source, only `SYMRAIL_CHECK_COLLECTIVES` turns this check on: programs that
 /// work with a short destination elsewhere shall work here too.
 #[inline]
-fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, source_bytes): (*const u8, usize)) {
+fn no_overlap(function: &str, dest: *const u8, dest_bytes: usize, source: *const u8, source_bytes: usize) {
     let (to, from) = (dest.addr(), source.addr());
     if to != from && to < from.saturating_add(source_bytes) && from < to.saturating_add(dest_bytes) {
         fail(
@@ -113,8 +113,8 @@ fn no_overlap(function: &str, (dest, dest_bytes): (*const u8, usize), (source, s
 }
 
 /// As above, but only with `SYMRAIL_CHECK_COLLECTIVES`: nothing else depends on this mistake.
-fn no_overlap_if_checked(function: &str, dest: (*const u8, usize), source: (*const u8, usize)) {
+fn no_overlap_if_checked(function: &str, dest: *const u8, dest_bytes: usize, source: *const u8, source_bytes: usize) {
     if job(function).runtime.settings().check_collectives {
-        no_overlap(function, dest, source);
+        no_overlap(function, dest, dest_bytes, source, source_bytes);
     }
 }

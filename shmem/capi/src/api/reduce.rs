@@ -19,7 +19,7 @@ unsafe fn reduce(
 ) -> c_int {
     let bytes = count.saturating_mul(reduction.size());
     let team = team_with(function, handle, dest, source, bytes);
-    no_overlap(function, (dest, bytes), (source, bytes));
+    no_overlap(function, dest, bytes, source, bytes);
     // SAFETY: what C promises.
     check(function, unsafe { team.reduce(dest, source, count, reduction) });
     0
@@ -43,14 +43,15 @@ arithmetic_reduce_types! { arithmetic_reductions }
 unsafe fn scan(
     function: &str,
     handle: TeamHandle,
-    (dest, source): (*mut u8, *const u8),
+    dest: *mut u8,
+    source: *const u8,
     count: usize,
     reduction: Reduction,
     inclusive: bool,
 ) -> c_int {
     let bytes = count.saturating_mul(reduction.size());
     let team = team_with(function, handle, dest, source, bytes);
-    no_overlap(function, (dest, bytes), (source, bytes));
+    no_overlap(function, dest, bytes, source, bytes);
     // SAFETY: what C promises.
     check(function, unsafe { team.scan(dest, source, count, reduction, inclusive) });
     0
@@ -61,11 +62,11 @@ macro_rules! scans {
         export! {
             ["shmemx_" $name "_sum_inscan"] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { scan(NAME, team, (dest.cast(), source.cast()), count, Reduction::sum::<$t>(), true) }
+                unsafe { scan(NAME, team, dest.cast(), source.cast(), count, Reduction::sum::<$t>(), true) }
             }
             ["shmemx_" $name "_sum_exscan"] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
                 // SAFETY: what C promises.
-                unsafe { scan(NAME, team, (dest.cast(), source.cast()), count, Reduction::sum::<$t>(), false) }
+                unsafe { scan(NAME, team, dest.cast(), source.cast(), count, Reduction::sum::<$t>(), false) }
             }
         }
     )*};

@@ -16,7 +16,8 @@ use crate::handle::{Context, route};
 fn transfer(
     function: &str,
     ctx: Context,
-    (name, pointer): (&'static str, *const u8),
+    name: &'static str,
+    pointer: *const u8,
     bytes: usize,
     pe: c_int,
     start: impl FnOnce(Operations<'_>, Pe) -> symrail::Result<()>,
@@ -36,7 +37,7 @@ macro_rules! transfers {
         unsafe fn $call(function: &str, ctx: Context, $dest: *mut u8, $source: *const u8, bytes: usize, pe: c_int) {
             // SAFETY: the caller's promise.
             let start = |ops: Operations<'_>, pe| unsafe { ops.$call($dest, $source, bytes, pe) };
-            transfer(function, ctx, (stringify!($local), $local.cast()), bytes, pe, start);
+            transfer(function, ctx, stringify!($local), $local.cast(), bytes, pe, start);
         }
     )*};
 }

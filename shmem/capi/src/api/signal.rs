@@ -4,16 +4,20 @@ use std::ffi::{
     c_char, c_int, c_long, c_longlong, c_schar, c_short, c_uchar, c_uint, c_ulong, c_ulonglong, c_ushort, c_void,
 };
 
-use symrail::SignalOp;
 use symrail::collective::LongDouble;
+use symrail::{SignalOp, SignalUpdate};
 
 use super::{comparison, local, must_hold_words, signal_op};
 use crate::fail::check;
 use crate::handle::{Context, route};
 use crate::job::job;
 
-/// A signal word, its operand and its operation.
-type Signal = (*mut u64, u64, c_int);
+/// A signal word, its operand and C's number of the operation.
+struct Signal {
+    word: *mut u64,
+    value: u64,
+    op: c_int,
+}
 
 /// Makes a put-signal; with no bytes it is the signal alone.
 ///
@@ -27,7 +31,7 @@ macro_rules! put_signals {
             dest: *mut u8,
             source: *const u8,
             bytes: usize,
-            (word, value, op): Signal,
+            Signal { word, value, op }: Signal,
             pe: c_int,
         ) {
             let (ops, pe) = route(function, ctx, pe);
@@ -37,7 +41,7 @@ macro_rules! put_signals {
                 return check(function, ops.signal_op(word, value, op, pe));
             }
             // SAFETY: the caller's promise.
-            check(function, unsafe { ops.$call(dest, source, bytes, (word, value, op), pe) });
+            check(function, unsafe { ops.$call(dest, source, bytes, SignalUpdate { word, value, op }, pe) });
         }
     )*};
 }
@@ -51,7 +55,7 @@ macro_rules! many {
             fn(dest: *mut $t, source: *const $t, count: usize, word: *mut u64, value: u64, op: c_int, pe: c_int) {
                 let bytes = count.saturating_mul($bytes);
                 // SAFETY: what C promises.
-                unsafe { $call(NAME, ctx, dest.cast(), source.cast(), bytes, (word, value, op), pe) }
+                unsafe { $call(NAME, ctx, dest.cast(), source.cast(), bytes, Signal { word, value, op }, pe) }
             }
         )*}
     };

@@ -49,12 +49,6 @@ unsafe fn words<'a, T: WaitWord + 'a>(
     Some(unsafe { set.without_shared(status) })
 }
 
-/// The array for indexes, as long as there are words.
-fn found(function: &str, indices: *mut usize, count: usize) -> (*mut usize, usize) {
-    must_hold(function, "indices", indices, count);
-    (indices, count)
-}
-
 unsafe fn wait<T: WaitWord>(function: &str, word: *mut T, cmp: Cmp, value: T) {
     must_hold_words(function, "ivar", word, 1);
     // SAFETY: what C promises: an aligned word of this PE's memory.
@@ -80,12 +74,14 @@ unsafe fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> 
 unsafe fn wait_some<T: WaitWord>(
     function: &str,
     set: Option<WordSet<'_, T>>,
-    (found, room): (*mut usize, usize),
+    indices: *mut usize,
+    room: usize,
 ) -> usize {
+    must_hold(function, "indices", indices, room);
     let runtime = &job(function).runtime;
     let Some(set) = set else { return 0 };
     // SAFETY: as for `wait_all`.
-    check(function, unsafe { runtime.wait_until_some_at(&set, found, room) })
+    check(function, unsafe { runtime.wait_until_some_at(&set, indices, room) })
 }
 
 unsafe fn test<T: WaitWord>(function: &str, word: *mut T, cmp: c_int, value: T) -> c_int {
@@ -110,11 +106,13 @@ unsafe fn test_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> 
 unsafe fn test_some<T: WaitWord>(
     function: &str,
     set: Option<WordSet<'_, T>>,
-    (found, room): (*mut usize, usize),
+    indices: *mut usize,
+    room: usize,
 ) -> usize {
+    must_hold(function, "indices", indices, room);
     let runtime = &job(function).runtime;
     // SAFETY: as for `wait_all`.
-    set.map_or(0, |set| unsafe { runtime.test_some_at(&set, found, room) })
+    set.map_or(0, |set| unsafe { runtime.test_some_at(&set, indices, room) })
 }
 
 macro_rules! waits {
@@ -151,7 +149,7 @@ macro_rules! vectors {
             ["shmem_" $name "_wait_until_some" $suffix]
             fn(ivars: *mut $t, count: usize, indices: *mut usize, status: *const c_int, cmp: c_int, $value: $value_type) -> usize {
                 // SAFETY: what C promises.
-                unsafe { wait_some(NAME, words(NAME, ivars, count, status, cmp, $values), found(NAME, indices, count)) }
+                unsafe { wait_some(NAME, words(NAME, ivars, count, status, cmp, $values), indices, count) }
             }
             ["shmem_" $name "_test_all" $suffix]
             fn(ivars: *mut $t, count: usize, status: *const c_int, cmp: c_int, $value: $value_type) -> c_int {
@@ -166,7 +164,7 @@ macro_rules! vectors {
             ["shmem_" $name "_test_some" $suffix]
             fn(ivars: *mut $t, count: usize, indices: *mut usize, status: *const c_int, cmp: c_int, $value: $value_type) -> usize {
                 // SAFETY: what C promises.
-                unsafe { test_some(NAME, words(NAME, ivars, count, status, cmp, $values), found(NAME, indices, count)) }
+                unsafe { test_some(NAME, words(NAME, ivars, count, status, cmp, $values), indices, count) }
             }
         }
     };

@@ -191,7 +191,7 @@ impl Server {
         wake.set_nonblocking(true)?;
         woken.set_nonblocking(true)?;
         let shared = Arc::new(Shared::default());
-        let service = Service::new((listener, woken), secret.clone(), options, Arc::clone(&shared), node, parent);
+        let service = Service::new(listener, woken, secret.clone(), options, Arc::clone(&shared), node, parent);
         let thread = std::thread::Builder::new().name("rendezvous".into()).spawn(|| service.run())?;
         Ok(Server { address, secret: secret.clone(), shared, wake, thread: Some(thread) })
     }

@@ -60,7 +60,8 @@ pub(super) struct Service {
 impl Service {
     /// A service for the PEs of a node, with its connection to the node above.
     pub(super) fn new(
-        (listener, woken): (Listener, UnixStream),
+        listener: Listener,
+        woken: UnixStream,
         secret: Secret,
         options: Options,
         shared: Arc<Shared>,

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::Runtime;
 use symrail::bootstrap::uid;
-use symrail::rounds::Error::{Aborted, Late};
+use symrail::rounds::Error::{Aborted, TimedOut};
 use symrail_collectives::{Buffer, Communicator, DataType, Error, ReduceOp};
 use symrail_tests::unlaunched::{self, Other};
 
@@ -44,7 +44,7 @@ fn calls(rt: &Runtime) {
             }
             Err(error) => {
                 assert!(round >= DIES_IN, "PE {me}, call {round}: {error}");
-                let named = matches!(&error, Error::Round(Late { late, .. }) if late == &[LOST])
+                let named = matches!(&error, Error::Round(TimedOut { late, .. }) if late == &[LOST])
                     || matches!(error, Error::Round(Aborted { .. }));
                 assert!(named || error.to_string().contains(&format!("PE {LOST}")), "PE {me}: {error}");
                 println!("PE {me} is told: {error}");

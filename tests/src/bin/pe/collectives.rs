@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
-use symrail::rounds::Error::{Aborted, Late};
+use symrail::rounds::Error::{Aborted, TimedOut};
 use symrail::{Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_collectives::plan::{Check, Collective, Plan};
 use symrail_collectives::{Buffer, Call, Communicator, DataType, Error, Prepared, ReduceOp, Reduction, Transfer};
@@ -335,7 +335,7 @@ fn somebody_does_not_come(rt: &Runtime) -> Result<()> {
     prepared.run(&call).unwrap();
     if rt.my_pe() != 1 {
         let error = prepared.run(&call).unwrap_err();
-        let named = matches!(&error, Error::Round(Late { late, .. }) if late == &[1])
+        let named = matches!(&error, Error::Round(TimedOut { late, .. }) if late == &[1])
             || matches!(error, Error::Round(Aborted { .. }));
         assert!(named, "{error}");
         println!("{error}");

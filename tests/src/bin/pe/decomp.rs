@@ -135,7 +135,7 @@ fn plans(rt: &Runtime, heap: &TeamHeap, world: &Team) -> Result<()> {
         ends.collect::<Vec<_>>()
     };
     let (sends, receives) = (spans(&|to| count(me, to)), spans(&|from| count(from, me)));
-    let make = |mode| AllToAll::new(heap, world, (8, mode), &sends, &receives).unwrap();
+    let make = |mode| AllToAll::new(heap, world, 8, mode, &sends, &receives).unwrap();
     let mut both = [make(Mode::default()), make(Mode { pipelined: false, ..Mode::default() })];
     let word = |from: usize, to: usize, i: usize, round: u64| round << 48 | (from << 40 | to << 32 | i) as u64;
     for round in 1..6 {
@@ -185,7 +185,7 @@ fn plans(rt: &Runtime, heap: &TeamHeap, world: &Team) -> Result<()> {
     let all = Decomposition::new(heap, rt.team_world()?, Grid::new([9, 9, 9], [n, 1])).unwrap();
     let common = all.workspace(1 << 20).unwrap();
     assert!(common.base() >= kept.base().wrapping_add(kept.bytes()));
-    let same = AllToAll::new(heap, world, (8, Mode::default()), &vec![Span { offset: 0, count: 1 }; n], &{
+    let same = AllToAll::new(heap, world, 8, Mode::default(), &vec![Span { offset: 0, count: 1 }; n], &{
         (0..n).map(|i| Span { offset: i, count: 1 }).collect::<Vec<_>>()
     });
     let mut same = same.unwrap();
@@ -430,7 +430,7 @@ fn misuse(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2]) {
         for error in [
             array.transpose(&transpose).err(),
             array.halo(&halo).err(),
-            AllToAll::new(heap, array.team(), (8, mode), &spans, &spans).err(),
+            AllToAll::new(heap, array.team(), 8, mode, &spans, &spans).err(),
         ] {
             assert!(error.as_ref().is_some_and(|error| differs(error, "copy engines")), "{error:?}");
         }

@@ -125,7 +125,7 @@ fn handed_on(rt: &Runtime) -> Result<()> {
     let tokens = Tokens { rows: Rows::new(rows, TOKEN)?, scales: None, topk: None };
     let (begun, dispatched) = (Instant::now(), buffers.dispatch(&tokens, &layout).map(|_| ()));
     assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
-    let Err(Error::Round(rounds::Error::Late { late, .. })) = &dispatched else { panic!("{dispatched:?}") };
+    let Err(Error::Round(rounds::Error::TimedOut { late, .. })) = &dispatched else { panic!("{dispatched:?}") };
     // A busy machine may make late, too, the rank that hands rows on and waits as long itself.
     assert!(late.contains(&LOST), "PE {me}: {dispatched:?}");
     let again = buffers.dispatch(&tokens, &layout).map(|_| ());
@@ -163,7 +163,7 @@ fn insisting<T>(
     let received = receive(buffers);
     assert!(begun.elapsed() < LIMIT * 3 + SLACK, "took {:?}", begun.elapsed());
     match received {
-        Err(Error::Round(rounds::Error::Late { late, .. })) => {
+        Err(Error::Round(rounds::Error::TimedOut { late, .. })) => {
             assert_eq!(late, [LOST]);
             buffers.mask(LOST, true)?;
             receive(buffers)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
-use symrail::{AmoOp, AmoType, Cmp, Error, Result, Runtime, SignalOp, SymSlice};
+use symrail::{AmoOp, AmoType, Cmp, Error, Result, Runtime, SignalOp, SignalUpdate, SymSlice};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -62,7 +62,7 @@ fn refusals(rt: &Runtime) -> Result<()> {
     let words = rt.alloc_slice::<u64>(8)?;
     words.fill(77)?;
     rt.barrier_all()?;
-    let (ptr, mut private, signal) = (words.as_ptr(), [0u64; 8], (words.as_ptr(), 1, SignalOp::Set));
+    let (ptr, mut private, signal) = (words.as_ptr(), [0u64; 8], SignalUpdate::set(words.as_ptr(), 1));
     let (byte, buffer) = (ptr.cast::<u8>(), private.as_mut_ptr().cast::<u8>());
     let add = |at: *mut u8, pe| rt.amo(at, AmoType::U64, AmoOp::Add, 1, 0, pe);
     for wrong in [n, n + 1, u32::MAX] {
@@ -92,7 +92,7 @@ fn refusals(rt: &Runtime) -> Result<()> {
                 refused(rt.put(address, buffer, 8, peer), &[&words[..], &[&at, "put"]].concat());
                 refused(rt.get(buffer, address, 8, peer), &[&words[..], &[&at, "get"]].concat());
                 refused(rt.put_signal(address, buffer, 8, signal, peer), &words);
-                refused(rt.put_signal(byte, buffer, 8, (address.cast(), 1, SignalOp::Set), peer), &words);
+                refused(rt.put_signal(byte, buffer, 8, SignalUpdate::set(address.cast(), 1), peer), &words);
             }
             refused(add(address, peer), &[&words[..], &["amo"]].concat());
         }
@@ -140,7 +140,7 @@ fn slices(words: &SymSlice<u64>, peer: u32) {
     refused(words.iput(0, usize::MAX, &[0; 4], 1, 3, peer), &two);
     refused(words.iput(0, 2, &[0; 4], 2, 3, peer), &["elements", "among its 4"]);
     refused(words.iget(0, 1, &mut [0; 4], 1, 5, peer), &["elements", "among its 4"]);
-    refused(words.put_signal(0, &[0], (words, 8), 1, SignalOp::Set, peer), &two);
+    refused(words.put_signal(0, &[0], SignalUpdate::set((words, 8), 1), peer), &two);
     refused(words.atomic_inc(8, peer), &two);
     refused(words.read(8), &two);
     refused(words.write(8, 1), &two);
@@ -196,7 +196,7 @@ fn survivor(rt: &Runtime, operation: &str) -> Result<()> {
             "get-large" => words.get_nbi(1, &source, 1, LARGE - 1, 1).and_then(|()| rt.quiet()),
             "amo" => words.atomic_fetch_inc(1, 1).map(drop),
             "put-signal" => {
-                words.put_signal(2, &[round], (&words, 1), round, SignalOp::Set, 1).and_then(|()| rt.quiet())
+                words.put_signal(2, &[round], SignalUpdate::set((&words, 1), round), 1).and_then(|()| rt.quiet())
             }
             "wait" => words.wait_until(1, Cmp::Ge, round).map(drop),
             "barrier" => rt.barrier_all(),

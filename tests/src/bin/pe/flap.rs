@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use symrail::{Result, Runtime, SignalOp, SymSlice};
+use symrail::{Result, Runtime, SignalOp, SignalUpdate, SymSlice};
 use symrail_tests::pattern::mix;
 use symrail_tests::pe;
 
@@ -108,7 +108,7 @@ fn exchange(rt: &Runtime, outage: &std::path::Path) -> Result<()> {
             let block: Vec<u64> = (0..words(slot, number)).map(|i| word(slot, number, i)).collect();
             source.write_slice(slot * WORDS, &block)?;
             let at = slot * WORDS;
-            data.put_signal_nbi(at, &source, at, block.len(), (&come, slot), 1, SignalOp::Add, peer)?;
+            data.put_signal_nbi(at, &source, at, block.len(), SignalUpdate::add((&come, slot), 1), peer)?;
             counters.atomic_add(0, 1, peer)?;
             added += 1;
         }

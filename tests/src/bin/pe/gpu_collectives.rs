@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DevicePtr, Event, Gpu, Kernel, Module, Program, Shape, Stream};
-use symrail::rounds::Error::{Aborted, Late};
+use symrail::rounds::Error::{Aborted, TimedOut};
 use symrail::{Result, Runtime, SymSlice};
 use symrail_collectives::DataType::{self, *};
 use symrail_collectives::gpu::{GpuCommunicator, Memory, MemoryChannels};
@@ -224,11 +224,11 @@ impl<'d> World<'d> {
         // SAFETY: memory of this test, which waits for the stream.
         let done = unsafe {
             match collective {
-                Collective::AllReduce => all.all_reduce(&self.stream, (input, output), ty, op),
-                Collective::ReduceScatter => all.reduce_scatter(&self.stream, (input, output), ty, op),
+                Collective::AllReduce => all.all_reduce(&self.stream, input, output, ty, op),
+                Collective::ReduceScatter => all.reduce_scatter(&self.stream, input, output, ty, op),
                 Collective::AllGather => all.all_gather(&self.stream, input, output),
                 Collective::AllToAll => all.all_to_all(&self.stream, input, output),
-                Collective::Reduce => all.reduce(&self.stream, (input, output), ty, op, 0),
+                Collective::Reduce => all.reduce(&self.stream, input, output, ty, op, 0),
                 _ => all.broadcast(&self.stream, input, output, 0),
             }
         };
@@ -254,7 +254,7 @@ impl<'d> World<'d> {
         self.write(memory, &(me * 2.0).to_ne_bytes());
         good(self.rt.barrier_all());
         // SAFETY: memory of this test, which waits for the stream.
-        good(unsafe { all.all_reduce(&self.stream, (memory, memory), Float64, Reduction::Average) });
+        good(unsafe { all.all_reduce(&self.stream, memory, memory, Float64, Reduction::Average) });
         good(self.stream.wait(TIME_LIMIT));
         assert_eq!(self.read(memory), (n - 1.0).to_ne_bytes());
     }
@@ -274,7 +274,7 @@ impl<'d> World<'d> {
         let count = input.len / 4;
         // SAFETY: memory of this test, which waits for the stream; the kernel's arguments.
         unsafe {
-            all.all_reduce(stream, (input, output), Uint32, ReduceOp::Sum)?;
+            all.all_reduce(stream, input, output, Uint32, ReduceOp::Sum)?;
             let shape = Shape { blocks: count.div_ceil(256) as u32, threads: 256 };
             Ok(stream.launch(&self.step, shape, &[input.at, output.at, count, self.rt.my_pe().into()])?)
         }
@@ -389,7 +389,7 @@ impl<'d> World<'d> {
         let (input, output) = (self.at(&self.source, 0, 64), self.at(&self.dest, 0, 64));
         let call = |all: &mut GpuCommunicator| {
             // SAFETY: memory of this test, which waits for the stream.
-            good(unsafe { all.all_reduce(&self.stream, (input, output), Float32, ReduceOp::Sum) });
+            good(unsafe { all.all_reduce(&self.stream, input, output, Float32, ReduceOp::Sum) });
             good(self.stream.wait(TIME_LIMIT));
             all.check()
         };
@@ -397,7 +397,7 @@ impl<'d> World<'d> {
         if self.rt.my_pe() != 1 {
             let error = call(&mut all).unwrap_err();
             assert!(
-                matches!(&error, Error::Round(Late { late, .. }) if late == &[1])
+                matches!(&error, Error::Round(TimedOut { late, .. }) if late == &[1])
                     || matches!(error, Error::Round(Aborted { .. })),
                 "{error}"
             );
@@ -425,7 +425,7 @@ impl<'d> World<'d> {
                 good(unsafe {
                     match transfers {
                         true => all.exchange(&self.stream, &around),
-                        false => all.all_reduce(&self.stream, (input, output), Float32, ReduceOp::Sum),
+                        false => all.all_reduce(&self.stream, input, output, Float32, ReduceOp::Sum),
                     }
                 });
                 good(self.stream.wait(TIME_LIMIT));
@@ -495,8 +495,8 @@ impl<'d> World<'d> {
                     unsafe {
                         match which {
                             2 => all.all_gather(&self.stream, own(input), output),
-                            3 => all.reduce_scatter(&self.stream, (input, own(output)), Float32, ReduceOp::Sum),
-                            _ => all.all_reduce(&self.stream, (input, output), Float32, ReduceOp::Sum),
+                            3 => all.reduce_scatter(&self.stream, input, own(output), Float32, ReduceOp::Sum),
+                            _ => all.all_reduce(&self.stream, input, output, Float32, ReduceOp::Sum),
                         }
                     }
                 };

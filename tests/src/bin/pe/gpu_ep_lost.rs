@@ -98,7 +98,7 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
         assert!(matches!(others, (Ok(()), Ok(()))) || !device.is_mapped(LOST), "PE {me}, round {round}: {others:?}");
         match buffers.check() {
             Ok(()) => is_lost |= round == DIES_IN && by_gpu,
-            Err(Error::Round(symrail::rounds::Error::Late { late: ranks, .. })) if !by_gpu && round == DIES_IN => {
+            Err(Error::Round(symrail::rounds::Error::TimedOut { late: ranks, .. })) if !by_gpu && round == DIES_IN => {
                 assert_eq!(ranks, [LOST], "PE {me}");
                 buffers.mask(LOST, true).unwrap();
                 is_lost = true;

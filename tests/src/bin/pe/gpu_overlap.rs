@@ -462,7 +462,7 @@ impl<'d> World<'d> {
         let error = Self::check(&mut plan).unwrap_err();
         // Of several waiting blocks, the first to give up ends the others' waits.
         let of = match &error {
-            Error::Round(rounds::Error::Late { late, .. }) => late.first().copied(),
+            Error::Round(rounds::Error::TimedOut { late, .. }) => late.first().copied(),
             Error::Round(rounds::Error::Aborted { lost, .. }) => *lost,
             _ => None,
         };

@@ -9,7 +9,7 @@
 //! | `realloc` | blocks that grow, shrink, move, end |
 //! | `refused` | PE 1's system refuses memory |
 //! | `teams` | the team of all PEs repeatedly, and teams that are made and destroyed |
-use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Result, Runtime, SignalUpdate, SymSlice};
 use symrail_tests::pattern::{bytes, mix};
 use symrail_tests::pe::{self, before, neighbour};
 
@@ -52,7 +52,7 @@ fn reach(rt: &Runtime, block: &SymSlice<u64>, at: usize, count: usize) -> Result
     rt.barrier_all()?;
     assert_eq!(block.read(at)?, 8, "PE {me}: AMO on element {at}");
     rt.barrier_all()?;
-    block.put_signal(at + 1, &mine[1..], (block, at), 99, SignalOp::Set, peer)?;
+    block.put_signal(at + 1, &mine[1..], SignalUpdate::set((block, at), 99), peer)?;
     block.wait_until(at, Cmp::Eq, 99)?;
     block.read_slice(at, &mut found)?;
     assert!(found[1..] == theirs[1..], "PE {me}: put-signal to elements {at}..");

@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use symrail::bootstrap::uid;
 use symrail::collective::Reduction;
 use symrail::team::{Group, Team};
-use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Result, Runtime, SignalUpdate, SymSlice};
 use symrail_tests::pe;
 use symrail_tests::unlaunched::{self, Other};
 
@@ -167,7 +167,7 @@ impl<'rt> Job<'rt> {
         let at = |pe: u32| 4 + (2 * pe as usize + round as usize % 2) * BLOCK;
         self.words.put(at(me), &block(me), target)?;
         self.words.atomic_inc(2, target)?;
-        self.words.put_signal(at(me), &block(me), (&self.words, 1), round, SignalOp::Set, partner)?;
+        self.words.put_signal(at(me), &block(me), SignalUpdate::set((&self.words, 1), round), partner)?;
         self.words.wait_until(1, Cmp::Ge, round)?;
         let mut found = vec![0; BLOCK];
         self.words.read_slice(at(partner), &mut found)?;

@@ -9,7 +9,7 @@
 //! | `fence-get` | A, fence, a blocking get of A |
 //!
 //! PE 1 (for gets: PE 0) counts how often it observed the later write without the earlier one, and prints `early: N`.
-use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Result, Runtime, SignalOp, SignalUpdate, SymSlice};
 use symrail_tests::pattern::mix;
 use symrail_tests::pe;
 
@@ -69,7 +69,7 @@ fn signals(rt: &Runtime, rounds: u64, ordered: bool) -> Result<u64> {
             }
             source.write_slice(at, &vec![round; count])?;
             if ordered {
-                data.put_signal_nbi(at, &source, at, count, (&signal, word), value, op, 1)?;
+                data.put_signal_nbi(at, &source, at, count, SignalUpdate { word: (&signal, word), value, op }, 1)?;
             } else {
                 data.put_nbi(at, &source, at, count, 1)?;
                 signal.signal_op(word, value, op, 1)?;
@@ -142,7 +142,7 @@ impl Place {
         }
         match kind {
             Kind::PutSignal => {
-                self.block.put_signal_nbi(0, &self.source, 0, count, (&self.signal, 0), round, SignalOp::Set, 1)
+                self.block.put_signal_nbi(0, &self.source, 0, count, SignalUpdate::set((&self.signal, 0), round), 1)
             }
             _ => self.block.put_nbi(0, &self.source, 0, count, 1),
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use symrail::{Cmp, Group, Runtime, SignalOp, SymSlice, Team, TeamHeap, rounds};
+use symrail::{Cmp, Group, Runtime, SignalUpdate, SymSlice, Team, TeamHeap, rounds};
 use symrail_overlap::step::Observer;
 use symrail_overlap::{AllGatherMatmul, Error, Layout, MatmulReduce, Reduced, Result, Schedule, Shards, Step, Weight};
 use symrail_tests::pe;
@@ -273,7 +273,7 @@ fn order(rt: &Runtime, heap: &TeamHeap, team: &Team) -> Result<()> {
         let times = times.fetch_add(1, Ordering::Relaxed) + 1;
         rt.quiet().unwrap();
         for rank in (0..ranks).filter(|&rank| rank != me) {
-            came.put_signal(0, &[], (&**came, 0), 1, SignalOp::Add, rank as u32).unwrap();
+            came.put_signal(0, &[], SignalUpdate::add((&**came, 0), 1), rank as u32).unwrap();
         }
         came.wait_until(0, Cmp::Ge, times * (ranks as u64 - 1)).unwrap();
     };
@@ -385,7 +385,7 @@ fn give_up(rt: &Runtime, heap: &TeamHeap, team: &Team) -> Result<()> {
         INTERRUPTED.store(false, Ordering::Relaxed);
         match (rt.my_pe(), error) {
             (0, Some(Error::Runtime(symrail::Error::Interrupted { .. }))) => {
-                may_begin.put_signal(0, &[], (&may_begin, 0), 1, SignalOp::Add, 2)?;
+                may_begin.put_signal(0, &[], SignalUpdate::add((&may_begin, 0), 1), 2)?;
             }
             (1 | 2, Some(Error::Round(rounds::Error::Aborted { by: 0, lost: None, .. }))) => {}
             (_, error) => panic!("time {times}: {error:?}"),

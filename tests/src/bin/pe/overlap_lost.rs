@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::uid;
-use symrail::{Cmp, Runtime, SignalOp, TeamHeap, rounds};
+use symrail::{Cmp, Runtime, SignalUpdate, TeamHeap, rounds};
 use symrail_overlap::step::Observer;
 use symrail_overlap::{AllGatherMatmul, Error, Layout, MatmulReduce, Reduced, Result, Schedule, Shards, Step, Weight};
 use symrail_tests::pe;
@@ -91,7 +91,7 @@ fn lose(rt: &Runtime, what: &str) -> Result<()> {
     assert!(matches!(second, Some(Error::Round(rounds::Error::Poisoned { .. }))), "{second:?}");
     // If a PE left before the others know, their errors would name it.
     for pe in (0..LOST).filter(|&pe| pe != rt.my_pe()) {
-        through.put_signal(0, &[], (&through, 0), 1, SignalOp::Add, pe)?;
+        through.put_signal(0, &[], SignalUpdate::add((&through, 0), 1), pe)?;
     }
     let begun = Instant::now();
     while !through.test(0, Cmp::Ge, u64::from(LOST) - 1)? {

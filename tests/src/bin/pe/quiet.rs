@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Result, Runtime, SignalUpdate, SymSlice};
 use symrail_tests::pe;
 
 const WORDS: usize = (256 << 10) / 8;
@@ -60,7 +60,7 @@ fn is_late(
         match round % 6 {
             3 => block.atomic_set(i, round, 1)?,
             4 => {
-                block.put_signal_nbi(1, source, 1, each - 1, (block, 0), round, SignalOp::Set, 1)?;
+                block.put_signal_nbi(1, source, 1, each - 1, SignalUpdate::set((block, 0), round), 1)?;
             }
             _ => block.put_nbi(i * each, source, i * each, each, 1)?,
         }

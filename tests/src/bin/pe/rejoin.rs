@@ -1,6 +1,6 @@
 //! Joins a job, works and leaves, repeatedly in one process. Argument: the number of times. Prints `grown: KIB`
 //! (resident memory), `fds: N` and `threads: N`, second half against first.
-use symrail::{Cmp, Runtime, SignalOp};
+use symrail::{Cmp, Runtime, SignalUpdate};
 use symrail_tests::pe;
 use symrail_tests::used::Used;
 
@@ -33,7 +33,7 @@ fn work(rt: &Runtime, round: u64) -> symrail::Result<()> {
     let (target, counters) = (rt.alloc_slice::<u64>(WORDS)?, rt.alloc_slice::<u64>(2)?);
     let (next, before) = (pe::neighbour(rt, 1), pe::before(rt, 1));
     let words = |pe: u32| -> Vec<u64> { (0..WORDS as u64).map(|i| u64::from(pe) << 48 | round << 24 | i).collect() };
-    target.put_signal(0, &words(rt.my_pe()), (&counters, 0), 1, SignalOp::Set, next)?;
+    target.put_signal(0, &words(rt.my_pe()), SignalUpdate::set((&counters, 0), 1), next)?;
     assert_eq!(counters.atomic_fetch_add(1, 1, next)?, 0, "round {round}");
     counters.wait_until(0, Cmp::Eq, 1)?;
     assert!(target.to_vec()? == words(before), "round {round}: wrong data from PE {before}");

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use symrail::bootstrap::uid::{self, UniqueId};
-use symrail::{Cmp, Runtime, SignalOp};
+use symrail::{Cmp, Runtime, SignalUpdate};
 use symrail_tests::unlaunched::{self, Other};
 
 const JOBS: usize = 4;
@@ -28,7 +28,7 @@ fn work(id: UniqueId, me: u32) {
     for (number, job) in jobs.iter().enumerate() {
         let (words, ready) = (job.alloc_slice::<u64>(WORDS).unwrap(), job.alloc_slice::<u64>(1).unwrap());
         let of = |pe: u32| vec![u64::from(pe) << 32 | number as u64; WORDS];
-        words.put_signal(0, &of(me), (&ready, 0), 1, SignalOp::Set, 1 - me).unwrap();
+        words.put_signal(0, &of(me), SignalUpdate::set((&ready, 0), 1), 1 - me).unwrap();
         ready.wait_until(0, Cmp::Eq, 1).unwrap();
         assert!(words.to_vec().unwrap() == of(1 - me), "PE {me}, job {number}");
         job.barrier_all().unwrap();

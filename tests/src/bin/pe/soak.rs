@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use symrail::{Cmp, Result, Runtime, SignalOp, SymSlice};
+use symrail::{Cmp, Result, Runtime, SignalUpdate, SymSlice};
 use symrail_tests::pe;
 use symrail_tests::used::Used;
 
@@ -75,8 +75,8 @@ impl<'rt> Soak<'rt> {
         for i in 0..BURST {
             for target in (1..n).map(|distance| (me as u32 + distance) % n) {
                 let words = if i < large { BLOCK / 2 } else { 1 << (i % 10) };
-                let signal = (&*self.signals, me);
-                self.blocks.put_signal_nbi(me * BLOCK, &self.fixed, 0, words, signal, 0, SignalOp::Set, target)?;
+                let signal = SignalUpdate::set((&*self.signals, me), 0);
+                self.blocks.put_signal_nbi(me * BLOCK, &self.fixed, 0, words, signal, target)?;
                 self.counters.atomic_add(0, 0, target)?;
             }
         }
@@ -94,7 +94,7 @@ impl<'rt> Soak<'rt> {
             if let Some(size) = size(me, target, round) {
                 let data: Vec<u64> = (0..size).map(|i| word(me, round, i)).collect();
                 let at = me as usize * BLOCK;
-                self.blocks.put_signal(at, &data, (&self.signals, me as usize), round, SignalOp::Set, target)?;
+                self.blocks.put_signal(at, &data, SignalUpdate::set((&self.signals, me as usize), round), target)?;
             }
             let (counter, amount) = (random.random_range(0..COUNTERS), random.random_range(1..1000));
             self.counters.atomic_add(counter, amount, target)?;

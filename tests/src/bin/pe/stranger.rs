@@ -18,7 +18,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use symrail::bootstrap::uid;
-use symrail::{Cmp, Result, Runtime, SignalOp};
+use symrail::{Cmp, Result, Runtime, SignalUpdate};
 use symrail_tests::pe;
 use symrail_tests::rail_peer::RailPeer;
 use symrail_tests::unlaunched::{self, Other};
@@ -96,7 +96,7 @@ fn work(rt: &Runtime, first: impl FnOnce(), over: impl Fn() -> bool) -> Result<(
     for round in 1.. {
         let mut data = [round; 101];
         data[100] = u64::from(round >= ROUNDS && over());
-        words.put_signal(1, &data, (&words, 0), round, SignalOp::Set, other)?;
+        words.put_signal(1, &data, SignalUpdate::set((&words, 0), round), other)?;
         words.wait_until(0, Cmp::Ge, round)?;
         let found = words.to_vec()?;
         assert_eq!(found[1..101], [round; 100], "round {round}");

@@ -5,7 +5,7 @@ use symrail_ep::high_throughput::{Parts, Tokens};
 use symrail_ep::low_latency::Shape;
 use symrail_ep::plan::sizes;
 use symrail_ep::{DataType, HighThroughput, Layout, LowLatency, TopK, WaitLimit};
-use symrail_kernels::cpu::{Cmp, DeviceError, Grid, SignalOp, Thread};
+use symrail_kernels::cpu::{Cmp, DeviceError, Grid, SignalUpdate, Thread};
 use symrail_tests::device;
 use symrail_transport::endpoint::LaneCounters;
 
@@ -116,7 +116,7 @@ pub fn count_parts(rt: &Runtime) -> symrail_ep::Result<()> {
             let others = || (0..rt.n_pes()).filter(|&rank| rank != me);
             for rank in others() {
                 let (dest, source) = (to.part(bytes(me), part as u64)?, from.part(bytes(rank), part as u64)?);
-                thread.put_signal_nbi(dest, source, words_of.at(at(me))?, round as u64, SignalOp::Set, rank)?;
+                thread.put_signal_nbi(dest, source, SignalUpdate::set(words_of.at(at(me))?, round as u64), rank)?;
             }
             for rank in others() {
                 thread.signal_wait_until(words_of.at(at(rank))?, Cmp::Ge, round as u64)?;

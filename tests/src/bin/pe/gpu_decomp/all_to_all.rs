@@ -49,7 +49,7 @@ impl World<'_> {
         let make = |k: usize| {
             let mode =
                 [Mode { engines: Some(20_000), ..Mode::default() }, Mode { direct: false, ..Mode::default() }][k];
-            let it = good(GpuAllToAll::on_gpu(self.kernels, self.heap, &team, (8, mode), &sends, &receives));
+            let it = good(GpuAllToAll::on_gpu(self.kernels, self.heap, &team, 8, mode, &sends, &receives));
             // The input of one plan and the output of the other are symmetric.
             let memory = |which: usize, bytes: usize| {
                 let base = self.memory(which, which == k, ARRAY / 2);

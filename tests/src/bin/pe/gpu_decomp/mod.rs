@@ -397,7 +397,7 @@ impl<'d> World<'d> {
             good(self.stream.wait(TIME_LIMIT));
             let found = plan.check().unwrap_err();
             assert!(
-                matches!(found, Error::Round(symrail::rounds::Error::Late { ref late, .. }) if late == &[n - 1]),
+                matches!(found, Error::Round(symrail::rounds::Error::TimedOut { ref late, .. }) if late == &[n - 1]),
                 "{found}"
             );
             found.to_string()
