@@ -29,7 +29,8 @@ mkdir -p "$staged"
 ln -sfn "$PWD/python/symrail" "$staged/symrail"
 ln -sf "$target/debug/lib_symrail.so" python/symrail/_symrail.abi3.so
 
-export PYTHONPATH=$staged SYMRAIL_TEST_PROGRAM=$target/debug/symrail PYTHONDONTWRITEBYTECODE=1
+# Jobs start hundreds of interpreters: they find compiled modules, which are not kept beside the sources.
+export PYTHONPATH=$staged SYMRAIL_TEST_PROGRAM=$target/debug/symrail PYTHONPYCACHEPREFIX=$target/pycache
 (cd python && "$venv/bin/mypy" --cache-dir "$target/mypy") || exit 1
 # Two at a time: jobs wait for processes to start, and for time-outs, two thirds of their time.
 "$venv/bin/python" -m pytest -q -p no:cacheprovider -n 2 --dist worksteal -ra python/tests "$@"

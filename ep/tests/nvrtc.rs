@@ -13,8 +13,10 @@ use support::nvrtc;
 fn kernels_compile() {
     let Some(nvrtc) = nvrtc() else { return };
     for (program, arch) in PROGRAMS.iter().flat_map(|program| ["sm_80", "sm_90"].map(|arch| (program, arch))) {
-        // How well code is optimised does not tell whether an architecture has what it needs.
-        let compile = if arch == "sm_90" { Nvrtc::compile } else { Nvrtc::compile_quickly };
+        // How well code is optimised does not tell whether an architecture has what it needs, and takes 25 s for the
+        // other program.
+        let optimised = arch == "sm_90" && program.name() == "low_latency.cu";
+        let compile = if optimised { Nvrtc::compile } else { Nvrtc::compile_quickly };
         let compiled = compile(&nvrtc, program, arch).unwrap();
         assert_eq!(compiled.log(), "", "{} {arch}", program.name());
         assert_eq!(&compiled.cubin()[..4], b"\x7fELF", "{} {arch}", program.name());

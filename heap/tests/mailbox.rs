@@ -135,7 +135,7 @@ fn a_full_mailbox_and_odd_sizes_are_the_movers() {
 /// it.
 #[test]
 fn each_write_is_done_once_and_in_order_whoever_comes_and_goes() {
-    const ROUNDS: u64 = 20_000;
+    const ROUNDS: u64 = 5_000;
     let Parts { memory, mut copy_engine, mut reader } = parts(4);
     let base = memory.base().addr().get();
     let over = AtomicBool::new(false);

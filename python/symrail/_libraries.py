@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 from .errors import LibraryError
@@ -59,6 +58,9 @@ def nvshmem_path(version: str | None = None) -> str:
 
 
 def _installed_nvshmem() -> str:
+    # As slow to import as the rest of this package.
+    from importlib import metadata
+
     for wheel in _NVSHMEM_WHEELS:
         try:
             return metadata.version(wheel)

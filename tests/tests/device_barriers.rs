@@ -4,7 +4,8 @@
 use symrail_tests::job::Job;
 use symrail_tests::path::{MAPPED, ONE_RAIL, Path, ROUND_ROBIN, SHM};
 
-const ROUNDS: u64 = 300;
+/// More than the few requests besides, so that one request more a round shows.
+const ROUNDS: u64 = 100;
 
 /// Runs barriers of `pes` devices on `hosts` hosts. A barrier may cost all of them together this many requests: one a
 /// round for each host.

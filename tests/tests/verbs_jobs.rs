@@ -107,8 +107,8 @@ fn every_operation_by_libfabric_on_the_same_devices() {
 #[test]
 fn all_who_change_a_word_are_atomic_with_one_another() {
     if devices() {
-        succeed(NIC, 3, "hammer", &["12"]);
-        succeed(AGENT, 3, "hammer", &["30"]);
+        succeed(NIC, 3, "hammer", &["8"]);
+        succeed(AGENT, 3, "hammer", &["12"]);
     }
 }
 

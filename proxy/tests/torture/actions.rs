@@ -133,6 +133,8 @@ impl World {
         if self.streams[source][target].block_busy {
             self.quiet(source);
         }
+        // What came after its quiet.
+        self.check_block(source, target, true);
         let most = if self.staged { STAGED_BLOCK_MAX } else { BLOCK_MAX };
         let mut len = [0, 8, 64, 4000, 4096, 10_000 & !7, most][self.random.below(7) as usize];
         if self.cuts_left > 0 && self.random.below(3) == 0 {

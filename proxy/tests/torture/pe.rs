@@ -148,20 +148,16 @@ impl Pe {
         unsafe { self.at(offset, 8).cast::<u64>().read_volatile() }
     }
 
-    /// The first of a block's words, so many bytes apart, that is not `value`: its place and what it is. One check of
-    /// the range serves all words, since this is most of the test's time.
-    pub fn other_word(&self, offset: u64, len: u64, step: u64, value: u64) -> Option<(u64, u64)> {
-        let block = self.at(offset, len);
-        let mut at = 0;
-        while at < len {
+    /// The first of a block's words `first`, `first + step` … that is not `value`: its place and what it is. One check
+    /// of the range serves all words.
+    pub fn other_word(&self, offset: u64, words: u64, first: u64, step: u64, value: u64) -> Option<(u64, u64)> {
+        let block = self.at(offset, words * 8).cast::<u64>();
+        let other = |at: u64| {
             // SAFETY: as above; blocks are whole words.
-            let word = unsafe { block.wrapping_add(at as usize).cast::<u64>().read_volatile() };
-            if word != value {
-                return Some((at, word));
-            }
-            at += step;
-        }
-        None
+            let word = unsafe { block.wrapping_add(at as usize).read_volatile() };
+            (word != value).then_some((at, word))
+        };
+        (first..words).step_by(step as usize).find_map(other)
     }
 
     /// A local buffer that holds `bytes`, in guarded memory.

@@ -43,6 +43,8 @@ pub const CUT_BLOCK: u64 = 140 << 10;
 pub const CROWD: u64 = BLOCK + STAGED_BLOCK_MAX;
 pub const CROWD_SIZE: u64 = 150;
 pub const CROWD_BYTES: u64 = 600;
+/// Words of a block that are checked at each poll, at most.
+const SAMPLES: u64 = 32;
 /// Bytes for local buffers behind the heap, where both are guarded memory.
 pub const BUFFERS: usize = 8 << 20;
 
@@ -73,6 +75,8 @@ pub struct Stream {
     pub block_len: u64,
     /// Whether the block is under way. Its next content must wait for the quiet.
     pub block_busy: bool,
+    /// The latest signal whose block was checked as a whole.
+    pub seen_signal: u64,
     /// The signal that the target observed before it overwrote the block itself.
     pub consumed: u64,
 }
@@ -411,26 +415,34 @@ impl World {
                 assert!(a >= b, "PE {target} sees B = {b} of PE {source} before A = {a}");
                 assert!(b >= stream.seen_pair, "B went back from {} to {b}", stream.seen_pair);
                 stream.seen_pair = b;
-                let signal = pe.word(part + SIGNAL);
-                assert!(signal <= stream.signals);
-                if signal == stream.signals && signal > 0 {
-                    let consumed = stream.consumed == signal;
-                    let content = if consumed { !(signal as u8) } else { signal as u8 };
-                    let (fill, why) = (u64::from_ne_bytes([content; 8]), if consumed { "again" } else { "late" });
-                    // All words of a short block, samples of a long one.
-                    let step = (stream.block_len / 512).next_multiple_of(8).max(8);
-                    if let Some((at, seen)) = pe.other_word(part + BLOCK, stream.block_len, step, fill) {
-                        panic!(
-                            "PE {target}, signal {signal} of PE {source}: byte {at} came {why}: {seen:#x} != {fill:#x}"
-                        );
-                    }
-                    if !self.staged && !consumed {
-                        stream.consumed = signal;
-                        let len = stream.block_len;
-                        self.pes[target].fill(part + BLOCK, len, !(signal as u8));
-                    }
-                }
+                self.check_block(source, target, false);
             }
+        }
+    }
+
+    /// Checks the block of the latest signal: all words when the signal is seen first and where `whole`, else some, at
+    /// each poll other ones.
+    pub fn check_block(&mut self, source: usize, target: usize, whole: bool) {
+        let part = (source * PART) as u64;
+        let (pe, stream) = (&self.pes[target], &mut self.streams[source][target]);
+        let signal = pe.word(part + SIGNAL);
+        assert!(signal <= stream.signals);
+        if signal != stream.signals || signal == 0 {
+            return;
+        }
+        let whole = whole || std::mem::replace(&mut stream.seen_signal, signal) != signal;
+        let consumed = stream.consumed == signal;
+        let content = if consumed { !(signal as u8) } else { signal as u8 };
+        let (fill, why) = (u64::from_ne_bytes([content; 8]), if consumed { "again" } else { "late" });
+        let words = stream.block_len / 8;
+        let step = if whole { 1 } else { words.div_ceil(SAMPLES).max(1) };
+        if let Some((word, seen)) = pe.other_word(part + BLOCK, words, self.polls % step, step, fill) {
+            panic!("PE {target}, signal {signal} of PE {source}: word {word} came {why}: {seen:#x} != {fill:#x}");
+        }
+        if !self.staged && !consumed {
+            stream.consumed = signal;
+            let len = stream.block_len;
+            self.pes[target].fill(part + BLOCK, len, !(signal as u8));
         }
     }
 
@@ -484,6 +496,7 @@ impl World {
             for at in (0..stream.crowds.min(1) * CROWD_SIZE).map(|i| part + CROWD + i * CROWD_BYTES) {
                 assert_eq!(there.word(at) as u8, stream.crowds as u8, "a quiet left one of a crowd behind");
             }
+            self.check_block(pe, target, true);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::support::{LAYOUTS, Layout, built, command, compile, job, missing, run
 #[test]
 fn collectives_compute_what_they_say_mapped() {
     let Some(program) = compile("collectives.c") else { return };
-    for pes in 2..=8 {
+    for pes in [2, 3, 5, 8] {
         run_well(&program, pes, Layout::Mapped);
     }
 }
@@ -24,7 +24,7 @@ fn collectives_compute_what_they_say_on_the_wire() {
 #[test]
 fn collectives_agree_where_algorithms_change_and_hosts_differ() {
     let Some(program) = compile("crossovers.c") else { return };
-    for (pes, hosts) in [(2, 2), (3, 3), (4, 4), (6, 6), (8, 8), (4, 2), (5, 2), (7, 3), (8, 2), (8, 3)] {
+    for (pes, hosts) in [(2, 2), (3, 3), (4, 4), (8, 8), (4, 2), (5, 2), (7, 3), (8, 2)] {
         run_well(&program, pes, Layout::Hosts(hosts));
     }
     for pes in [3, 6] {

@@ -53,7 +53,39 @@ pub(super) enum Cargo {
     Message(Vec<u8>),
 }
 
+/// Kinds of flights that later ones may have to stay behind.
+const WRITE: u8 = 1;
+const AMO: u8 = 2;
+const MESSAGE: u8 = 4;
+
+/// What a step has left under way so far: the kinds, by connection. Without it each flight would be compared with all
+/// before it.
+#[derive(Default)]
+struct Passed(Vec<(usize, usize, u8)>);
+
+impl Passed {
+    fn kinds(&self, from: usize, to: usize) -> u8 {
+        self.0.iter().find(|of| (of.0, of.1) == (from, to)).map_or(0, |of| of.2)
+    }
+
+    fn add(&mut self, from: usize, to: usize, kind: u8) {
+        match self.0.iter_mut().find(|of| (of.0, of.1) == (from, to)) {
+            Some(of) => of.2 |= kind,
+            None => self.0.push((from, to, kind)),
+        }
+    }
+}
+
 impl Cargo {
+    fn kind(&self) -> u8 {
+        match self {
+            Cargo::Write { .. } => WRITE,
+            Cargo::Amo { .. } => AMO,
+            Cargo::Message(_) => MESSAGE,
+            Cargo::Read(_) => 0,
+        }
+    }
+
     /// Bytes of data.
     fn bytes(&self) -> u64 {
         let bytes: usize = match self {
@@ -125,39 +157,42 @@ impl State {
         (self.next() & 0xff) < u64::from(of_256)
     }
 
-    /// Whether `later` may be delivered while `earlier`, of the same connection, is still under way.
-    fn may_pass(&self, later: &Cargo, earlier: &Cargo) -> bool {
+    /// The kinds of flights that, under way on the same connection, `later` may not pass.
+    fn kept_behind(&self, later: &Cargo) -> u8 {
         let order = self.config.order;
-        match (later, earlier) {
-            (Cargo::Write { .. }, Cargo::Write { .. }) => !order.write_after_write,
-            (Cargo::Write { .. }, Cargo::Amo { .. }) => !order.write_after_write,
-            (Cargo::Amo { .. }, Cargo::Write { .. } | Cargo::Amo { .. }) => !order.amo_after_write,
-            (Cargo::Message(_), Cargo::Write { .. } | Cargo::Amo { .. }) => !order.send_after_write,
-            (Cargo::Message(_), Cargo::Message(_)) => !order.send_after_send,
+        let of = |is: bool, kinds: u8| if is { kinds } else { 0 };
+        match later {
+            Cargo::Write { .. } => of(order.write_after_write, WRITE | AMO),
+            Cargo::Amo { .. } => of(order.amo_after_write, WRITE | AMO),
+            Cargo::Message(_) => of(order.send_after_write, WRITE | AMO) | of(order.send_after_send, MESSAGE),
             // Reads have no guarantee, and a write does not wait for messages.
-            _ => true,
+            Cargo::Read(_) => 0,
         }
     }
 
     /// Delivers a random selection of flights.
     pub fn step(&mut self) {
-        let mut at = 0;
+        let (mut at, mut passed) = (0, Passed::default());
         while at < self.flights.len() {
-            let passes = |earlier: &Flight, flight: &Flight| {
-                (earlier.from, earlier.to) != (flight.from, flight.to) || self.may_pass(&flight.cargo, &earlier.cargo)
-            };
-            let free = self.flights.range(..at).all(|earlier| passes(earlier, &self.flights[at]));
             let Flight { from, to, ref cargo, .. } = self.flights[at];
-            let (bytes, allowed) = (cargo.bytes(), self.allowed[from]);
+            let free = passed.kinds(from, to) & self.kept_behind(cargo) == 0;
+            let (bytes, kind, allowed) = (cargo.bytes(), cargo.kind(), self.allowed[from]);
             let waits = allowed.is_some_and(|allowed| allowed < bytes);
             if !free || waits || self.is_pulled_out(from, to) || self.chance(self.delays[from]) {
+                passed.add(from, to, kind);
                 at += 1;
                 continue;
             }
             self.allowed[from] = allowed.map(|allowed| allowed - bytes);
             let fate = if self.is_joined(from, to) { Fate::Delivered } else { Fate::Lost };
+            let rest = self.flights.len() - 1;
             if let Some(flight) = self.flights.remove(at) {
                 self.deliver(flight, fate);
+            }
+            if self.flights.len() < rest {
+                // A refused write took others of its rail along.
+                passed = Passed::default();
+                self.flights.iter().take(at).for_each(|flight| passed.add(flight.from, flight.to, flight.cargo.kind()));
             }
         }
     }
