@@ -287,7 +287,7 @@ struct symrail_pushed {
     }
     SYMRAIL_WAITER_FN symrail_u32 quarter() const { return symrail_all::rank() / (symrail_all::size() / 4); }
 
-    /* The kernels; collectives/src/gpu/straight.rs (`Launched`) chooses among them. */
+    /* The kernels: collectives/src/gpu/straight.rs chooses among them (`StraightCall::kernel`). */
     SYMRAIL_WAITER_FN void all_reduce() {
         if (!begins()) return;
         if (quarter() < 1) push<symrail_role<0, 1>>();

@@ -40,7 +40,8 @@ impl Pencil {
         [0, 1, 2].map(|dim| self.to[dim] - self.from[dim])
     }
 
-    /// The number of elements in memory along each dimension, halo and padding included.
+    /// The number of elements in memory along each dimension, halo and padding included. Plans and the C interface refuse
+    /// forms whose elements exceed `isize::MAX` bytes.
     #[must_use]
     pub fn shape(&self) -> [usize; 3] {
         [0, 1, 2].map(|dim| self.to[dim] - self.from[dim] + 2 * self.form.halo[dim] + self.form.padding[dim])

@@ -15,7 +15,7 @@ use symrail_decomp::{
     AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on,
 };
 
-use crate::deferred_free::{CollectiveFree, DeferredFree};
+use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
 use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of};
 use crate::interrupt;
 use crate::job::Job;
@@ -184,7 +184,7 @@ impl Pencils {
             GpuKernels::new(gpu.device(), &nvrtc)
         });
         let kernels = kernels.transpose().map_err(raised)?;
-        let rt = job.runtime();
+        let (rt, refused_in) = (job.runtime(), &*job);
         let grid = Grid { memory, ..Grid::new(extents, processes) };
         let make = move || {
             let mut team = rt.team_world()?;
@@ -209,6 +209,8 @@ impl Pencils {
                 Err(error) => {
                     if is_of_all(&error) {
                         heap.free()?;
+                    } else {
+                        defer_refused(refused_in, Parts::KIND, heap);
                     }
                     Err(error)
                 }

@@ -1,5 +1,5 @@
-//! The programs: for each type of elements one that runs plans and one for each kernel without a plan, since the compiler
-//! takes seconds for a program, on one core; and one for sends and receives.
+//! The programs: for each type of elements one that runs plans and one for each kernel without a plan, since the
+//! compiler takes seconds for a program, on one core; and one for sends and receives.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub(super) fn load(device: &GpuDevice, nvrtc: &Nvrtc, which: Which) -> Result<Ar
     Ok(device.load(nvrtc, &which.program(&which.source()?))?)
 }
 
-/// Compiles programs at the same time. Errors are those of [`load`], which finds what is compiled.
+/// Compiles programs at the same time. Errors are those of [`load`], which finds what is compiled, unless NVRTC reads
+/// headers in a folder.
 pub(super) fn compile(device: &GpuDevice, nvrtc: &Nvrtc, programs: &[Which]) {
     std::thread::scope(|scope| {
         for which in programs {

@@ -67,7 +67,7 @@ impl<'a> BoundedWait<'a> {
         clock::since(self.begun)
     }
 
-    /// Why the wait must end now, if it must. Every 500 ms it calls `check`, with the time that it has lasted, to find
+    /// Why the wait must end now, if it must: a lost PE comes before the time limit, and that before the program. Every 500 ms it calls `check`, with the time that it has lasted, to find
     /// out whether a PE that it needs is lost.
     ///
     /// # Errors

@@ -129,8 +129,7 @@ pub(super) unsafe fn register(
     unsafe { register_as(domain, endpoint, mode, memory, random()?) }
 }
 
-/// Registers memory. Where the rail chooses keys, it uses this key, or
-/// another random one if this is in use.
+/// Registers memory. Where the rail chooses keys, it uses this key, or another random one if this is in use.
 ///
 /// # Safety
 /// As for [`register`].
