@@ -117,6 +117,7 @@ impl Lanes {
                     && peer.lanes > 1
                     && self.spare_interval.is_none()
                     && command.bytes() > self.whole_max(pe, WHOLE_MAX)
+                    && (!matches!(command, Command::PutSignal { .. }) || self.pieces_hasten_signal(pe, command.bytes()))
             }
         }
     }
@@ -196,6 +197,13 @@ impl Lanes {
     ) -> Protocol {
         let unrecorded = match completion {
             Completion::Unsignaled if matches!(command, Command::Put { .. }) => self.unrecorded(pe, at, lane),
+            // A peer waits for a signal, so an endpoint with one that another lane may have to repeat is active.
+            Completion::Unsignaled
+                if matches!(command, Command::PutSignal { .. })
+                    && self.connections[at * self.rails + lane].failover.is_none() =>
+            {
+                self.unrecorded(pe, at, lane)
+            }
             _ => Unrecorded::Nothing,
         };
         self.select_with(at, lane, command, completion, profile, unrecorded)
@@ -403,11 +411,12 @@ impl Lanes {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::amo::AmoOp;
     use crate::bounce::Bounce;
     use crate::endpoint::Policy;
     use crate::endpoint::Role;
     use crate::endpoint::abilities::Abilities;
-    use crate::endpoint::command::Source;
+    use crate::endpoint::command::{Signal, Source};
     use crate::endpoint::protocol::Form;
     use crate::env::{RailPolicy, Settings};
     use crate::mock::{Fabric, FabricConfig};
@@ -498,6 +507,24 @@ mod tests {
         assert!(!cut(&mut two_lanes(true), MEGABYTE), "not measured");
         measured.0.keep_others_spare();
         assert!(!cut(&mut measured, MEGABYTE), "one lane is used");
+    }
+
+    #[test]
+    fn a_put_signal_is_cut_where_pieces_save_more_than_a_round_trip() {
+        let (mut lanes, profile) = two_lanes_with(true, RailPolicy::Adaptive);
+        let cut = |lanes: &mut Lanes, len| {
+            let signal = Signal { offset: 0, value: 1, op: AmoOp::Set };
+            let command = Command::PutSignal { dest: 0, source: Source::Stable(std::ptr::null()), len, signal };
+            let placed = lanes.place(1, &command, Completion::Signaled, Priority::Urgent, &profile);
+            placed.unwrap().1.flags.cut.is_some()
+        };
+        assert!(!cut(&mut lanes, 64 * MEGABYTE), "no speed is known");
+        // A round trip takes 10 ms at most, and two lanes save half of the time of one.
+        (0..2).for_each(|lane| lanes.note_speed(1, lane, (50_000, 40_000), MEGABYTE));
+        assert!(!cut(&mut lanes, MEGABYTE) && !cut(&mut lanes, 2 * MEGABYTE) && cut(&mut lanes, 3 * MEGABYTE));
+        // Behind other work it took as long: that was the bandwidth.
+        (0..2).for_each(|lane| lanes.note_speed(1, lane, (60_000, 40_001), MEGABYTE));
+        assert!(cut(&mut lanes, MEGABYTE));
     }
 
     /// The lane of a put.

@@ -23,6 +23,8 @@ const AVERAGED_US: f32 = 100_000.0;
 /// The part of a new latency in the average, in which a time counts at most as so many times the expected one.
 const NEW_LATENCY: f32 = 0.25;
 const MOST_LATE: f32 = 4.0;
+/// The growth of the least time of single work with each that takes longer.
+const FORGOTTEN_ALONE: f32 = 1.02;
 /// An idle lane counts as twice as fast after each such time, in microseconds, so that one that was slow is used again.
 const FORGOTTEN_US: f32 = 1_000_000.0;
 /// The same, as a multiple of the time that the operation should take: a costly trial is rare.
@@ -35,6 +37,8 @@ pub(super) struct Speed {
     bytes: f32,
     time: f32,
     latency: f32,
+    /// The least time of work that found the lane idle, which includes a round trip; 0 while there was none.
+    alone: f32,
     /// The last completion, and when that work was posted.
     last: u32,
     last_posted: u32,
@@ -83,6 +87,8 @@ impl Speed {
             return;
         }
         let alone = took.max(1.0);
+        // An old time counts less and less.
+        self.alone = if self.alone > 0.0 { alone.min(self.alone * FORGOTTEN_ALONE) } else { alone };
         match self.bandwidth() {
             Some(bandwidth) if small || (self.pipelined && len / bandwidth <= alone) => {
                 let moved = len / bandwidth;
@@ -160,6 +166,21 @@ impl Lanes {
         let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
         let up = speeds.enumerate().filter(|&(lane, _)| self.is_up(pe, lane));
         up.map(|(_, speed)| speed.moves_in(WHOLE_US)).fold(least, u64::max)
+    }
+
+    /// Whether pieces deliver a put-signal of so many bytes sooner than the fastest lane. Behind pieces the signal waits for
+    /// the acknowledgement of all, which takes a round trip more than a signal behind the data on one lane.
+    pub fn pieces_hasten_signal(&self, pe: Pe, bytes: u64) -> bool {
+        let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
+        let up = speeds.enumerate().filter(|&(lane, _)| self.is_up(pe, lane));
+        let (mut fastest, mut all, mut round_trip) = (0.0f32, 0.0f32, 0.0f32);
+        for (_, speed) in up {
+            let Some(bandwidth) = speed.bandwidth() else { continue };
+            (fastest, all) = (fastest.max(bandwidth), all + bandwidth);
+            // Where work was never behind other work, latency and bandwidth are not told apart.
+            round_trip = round_trip.max(if speed.pipelined { speed.latency } else { speed.alone });
+        }
+        fastest > 0.0 && bytes as f32 / fastest - bytes as f32 / all > round_trip
     }
 
     /// The most bytes of a piece on a lane.
@@ -293,6 +314,21 @@ mod tests {
             let found = speed.bandwidth().unwrap();
             assert!((0.7 * bandwidth..1.4 * bandwidth).contains(&found), "{found} of {bandwidth}");
         }
+    }
+
+    #[test]
+    fn work_alone_on_a_lane_tells_the_longest_possible_round_trip() {
+        let mut link = Link { bandwidth: 25.0, latency: 20_000, busy: 0.0 };
+        let mut speed = measured(&mut link, 1, 5, 256 << 10);
+        let first = speed.alone;
+        assert!(near(first, 20_000.0 + (256 << 10) as f32 / 25.0), "{speed:?}");
+        let mut now = speed.last + 100;
+        for _ in 0..100 {
+            let end = link.post(now, 1 << 20);
+            speed.done(end, now, 1 << 20);
+            now = end + 100;
+        }
+        assert!(near(speed.alone, 20_000.0 + (1 << 20) as f32 / 25.0), "an old time is forgotten: {speed:?}");
     }
 
     #[test]
