@@ -41,7 +41,7 @@ impl Pencil {
     }
 
     /// The number of elements in memory along each dimension, halo and padding included. Plans and the C interface refuse
-    /// forms whose elements exceed `isize::MAX` bytes.
+    /// forms whose bytes cannot be counted.
     #[must_use]
     pub fn shape(&self) -> [usize; 3] {
         [0, 1, 2].map(|dim| self.to[dim] - self.from[dim] + 2 * self.form.halo[dim] + self.form.padding[dim])
