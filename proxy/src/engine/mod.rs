@@ -44,8 +44,6 @@ pub struct Engine {
     device_error: Option<Error>,
     rounds: u64,
     idle_rounds: u32,
-    /// The time at the last [`Engine::tick`].
-    second: u32,
     /// Whether devices wait for answers to requests of this round.
     awaited: bool,
 }
@@ -66,7 +64,6 @@ impl Engine {
             device_error: None,
             rounds: 0,
             idle_rounds: 0,
-            second: 0,
             awaited: false,
         }
     }
@@ -126,10 +123,8 @@ impl Engine {
 
     /// Sets the time in whole seconds; fails operations that are too old. See [`Endpoint::tick`].
     pub fn tick(&mut self, now_s: u32) {
-        if std::mem::replace(&mut self.second, now_s) != now_s {
-            // A source without an acknowledgement for two seconds would suspect the lane.
-            self.agent.answer(&mut self.endpoint, true);
-        }
+        // A source without an acknowledgement for two seconds would suspect the lane.
+        self.agent.answer(&mut self.endpoint, true);
         self.endpoint.tick(now_s);
         if let Some(stage) = &mut self.stage {
             stage.tick(now_s);

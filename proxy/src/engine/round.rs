@@ -6,9 +6,8 @@ use symrail_transport::{Error, Operation, Pe, Result};
 use super::{Engine, FIRST_CHANNEL, STAGE};
 use crate::channel::{Consumer, Local, ReplyTo, Request};
 
-/// Rounds without an event after which there is time for acknowledgements that no source waits for: several times as
-/// many as a thread that waits for the answer of a peer polls, since that answer would come later.
-const IDLE_ROUNDS: u32 = 512;
+/// Rounds without an event after which there is time for acknowledgements that no source waits for.
+const IDLE_ROUNDS: u32 = 64;
 
 /// Rounds after which gathered requests of devices are sent with a request for their acknowledgement, though more
 /// follow.
