@@ -36,7 +36,7 @@ impl RailSink for Sink<'_> {
             return;
         };
         if cut && usize::from(home) == self.lane {
-            self.core.measure_piece(dest, self.lane, posted, len);
+            self.core.measure_piece(dest, self.lane, len, posted);
         }
         if self.core.lanes.measures()
             && usize::from(home) == self.lane
@@ -201,7 +201,7 @@ impl Core {
         let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, cut, .. } = *request;
         self.queue.remove(id);
         if cut {
-            self.cut.end(dest, home.into());
+            self.cut.end(dest, home.into(), len as u64);
         }
         let lane = usize::from(lane);
         if in_window && let Some(c) = self.lanes.get_mut(dest, lane) {

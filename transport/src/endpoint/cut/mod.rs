@@ -2,7 +2,7 @@
 //!
 //! Large bulk operations are cut, and where lanes are measured also others ([`Lanes`](super::lanes::Lanes) decides).
 //! An operation that is not cut, on the same lane or from another endpoint over the same rail, waits for the pieces
-//! that the rail has. So a lane gets as many pieces as its path holds, and up to two that wait there for others
+//! that the rail has. So a lane gets as many bytes as its path holds, and up to two pieces that wait there for others
 //! ([`Window`]). The rest waits here, where no such operation waits behind it, and pieces of bulk operations behind all
 //! others. Each piece takes a lane that has room when it is posted, so lanes of any speed are used as they deliver, also
 //! when that changes.
@@ -20,7 +20,7 @@ use crate::pe::Pe;
 /// Bytes of a piece of a bulk operation, and the least of another's but for its last one.
 pub(super) const PIECE: u64 = 64 << 10;
 /// Pieces that a lane has in any case. As many may wait for others on the path.
-const LEAST: u32 = 2;
+const LEAST: u64 = 2;
 /// The most bulk operations with pieces that wait. The table of operations has room for others then.
 const MOST_BULK: usize = 1024;
 
@@ -35,23 +35,25 @@ pub(super) struct Pieces {
     pub priority: Priority,
 }
 
-/// How many pieces a lane to a peer may have. Times are in microseconds.
+/// How many bytes of pieces a lane to a peer may have. Times are in microseconds.
 ///
 /// The time of a piece that found the lane without any, or the shortest since, is that of the path. What pieces take
-/// beyond, they have waited for pieces before them: of `n` under way so many wait as their part of the time says. It is
-/// taken of the fastest of `n` pieces, since others may have waited for a thread.
+/// beyond, they have waited for bytes before them: of `n` under way so many wait as their part of the time says, whatever
+/// the lengths of pieces. It is taken of the fastest of `n` bytes' pieces, since others may have waited for a thread.
 #[derive(Debug, Clone, Copy)]
 struct Window {
-    under_way: u32,
-    most: u32,
+    under_way: u64,
+    most: u64,
     path: u32,
-    /// The fastest of the last pieces, and how many they are; less than 0 while pieces end that were posted before the
-    /// last change.
+    /// The time of the fastest of the last pieces.
     fastest: u32,
-    measured: i32,
+    /// The bytes of these pieces; less than 0 while pieces end that were posted before the last change.
+    measured: i64,
+    /// The longest of them, and no less than [`PIECE`].
+    longest: u64,
     /// The next piece to end found the lane without any.
     alone: bool,
-    /// No piece has waited yet, so the window doubles. Later it grows by one at a time.
+    /// No piece has waited yet, so the window doubles. Later it grows by one piece at a time.
     doubles: bool,
 }
 
@@ -59,10 +61,11 @@ impl Default for Window {
     fn default() -> Window {
         Window {
             under_way: 0,
-            most: LEAST,
+            most: LEAST * PIECE,
             path: u32::MAX,
             fastest: u32::MAX,
             measured: 0,
+            longest: PIECE,
             alone: false,
             doubles: true,
         }
@@ -70,36 +73,44 @@ impl Default for Window {
 }
 
 impl Window {
-    fn has_room(&self) -> bool {
-        self.under_way < self.most
+    /// Whether the lane may get a piece beside so many bytes, of pieces of up to `longest` bytes. One may wait behind
+    /// another, whatever their lengths.
+    fn has_room(&self, under_way: u64, longest: u64) -> bool {
+        under_way < self.most || under_way <= longest
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, len: u64) {
         self.alone |= self.under_way == 0;
-        self.under_way += 1;
+        self.under_way += len;
     }
 
     /// Notes the time of a piece that ends now and is still counted as under way.
-    fn measure(&mut self, took: u32) {
+    fn measure(&mut self, len: u64, took: u32) {
         let (took, n) = (took.max(1), self.under_way);
         self.path = if std::mem::take(&mut self.alone) { took } else { self.path.min(took) };
-        self.measured += 1;
+        self.measured += len as i64;
         if self.measured <= 0 {
             return;
         }
-        self.fastest = self.fastest.min(took);
-        if self.measured < n as i32 {
+        (self.fastest, self.longest) = (self.fastest.min(took), self.longest.max(len));
+        if self.measured < n as i64 {
             return;
         }
+        let (piece, before) = (self.longest, self.most);
         let fill = n as f32 * self.path as f32 / self.fastest as f32;
-        let (waiting, before) = (n as f32 - fill, self.most);
-        if waiting > LEAST as f32 {
-            self.most = (fill as u32 + 1).max(LEAST);
-        } else if waiting < 1.0 && n >= self.most {
-            self.most += if self.doubles { self.most } else { 1 };
+        let waiting = n as f32 - fill;
+        if waiting > (LEAST * piece) as f32 {
+            self.most = ((fill as u64 / piece + 1) * piece).max(LEAST * PIECE);
+        } else if waiting < piece as f32 && n >= before {
+            self.most += if self.doubles { before } else { piece };
         }
-        self.doubles &= waiting < 1.0;
-        (self.fastest, self.measured) = (u32::MAX, if self.most == before { 0 } else { -(n as i32) });
+        self.doubles &= waiting < piece as f32;
+        (self.fastest, self.longest) = (u32::MAX, PIECE);
+        self.measured = if self.most == before { 0 } else { -(n as i64) };
+    }
+
+    fn end(&mut self, len: u64) {
+        self.under_way = self.under_way.saturating_sub(len);
     }
 }
 
@@ -128,8 +139,8 @@ pub(super) struct Cut {
     peers: BTreeMap<Pe, Peer>,
     /// Operations with pieces that wait, to all peers, by priority.
     waiting: [usize; 2],
-    /// Pieces under way on each rail, to all peers.
-    on_rails: Vec<u32>,
+    /// Bytes of pieces under way on each rail, to all peers.
+    on_rails: Vec<u64>,
 }
 
 impl Cut {
@@ -196,37 +207,40 @@ impl Cut {
         last
     }
 
-    /// Whether a lane to a peer may get a piece, and if so its pieces as a part of its window. Other peers' pieces on
-    /// the rail count, but for a peer without any: what no peer takes must not stop others.
-    fn room(&self, pe: Pe, lane: usize) -> Option<f32> {
+    /// Whether a lane to a peer may get a piece, of pieces of up to `longest` bytes, and if so its pieces as a part of its
+    /// window. Other peers' pieces on the rail count, but for a peer without any: what no peer takes must not stop others.
+    fn room(&self, pe: Pe, lane: usize, longest: u64) -> Option<f32> {
         let window = self.peers.get(&pe)?.windows.get(lane)?;
-        let free = window.has_room() && (window.under_way == 0 || self.on_rails[lane] < window.most);
-        free.then(|| window.under_way as f32 / window.most as f32)
+        let free = |under_way| window.has_room(under_way, longest);
+        let under_way = window.under_way;
+        let free = free(under_way) && (under_way == 0 || free(self.on_rails[lane]));
+        free.then(|| under_way as f32 / window.most as f32)
     }
 
-    fn begin(&mut self, pe: Pe, lane: usize) {
-        self.on_rails[lane] += 1;
-        if let Some(window) = self.peers.get_mut(&pe).and_then(|peer| peer.windows.get_mut(lane)) {
-            window.begin();
+    fn begin(&mut self, pe: Pe, lane: usize, len: u64) {
+        self.on_rails[lane] += len;
+        if let Some(window) = self.window(pe, lane) {
+            window.begin(len);
         }
     }
 
-    /// Notes the time of a piece that a lane has completed, before its end; `None` if it says nothing of others.
-    pub fn measure(&mut self, pe: Pe, lane: usize, took: Option<u32>) {
-        if let Some(window) = self.peers.get_mut(&pe).and_then(|peer| peer.windows.get_mut(lane)) {
-            match took {
-                Some(took) => window.measure(took),
-                None => window.alone = false,
-            }
+    /// Notes the time of a piece that a lane has completed, before its end.
+    pub fn measure(&mut self, pe: Pe, lane: usize, len: u64, took: u32) {
+        if let Some(window) = self.window(pe, lane) {
+            window.measure(len, took);
         }
     }
 
     /// Notes the end of a piece that was first posted on a lane.
-    pub fn end(&mut self, pe: Pe, lane: usize) {
-        self.on_rails[lane] = self.on_rails[lane].saturating_sub(1);
+    pub fn end(&mut self, pe: Pe, lane: usize, len: u64) {
+        self.on_rails[lane] = self.on_rails[lane].saturating_sub(len);
         let Some(peer) = self.peers.get_mut(&pe) else { return };
         peer.moved = true;
-        peer.windows[lane].under_way = peer.windows[lane].under_way.saturating_sub(1);
+        peer.windows[lane].end(len);
+    }
+
+    fn window(&mut self, pe: Pe, lane: usize) -> Option<&mut Window> {
+        self.peers.get_mut(&pe)?.windows.get_mut(lane)
     }
 
     /// The peers to which a piece has ended since the last call.
@@ -245,47 +259,76 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A path that moves a piece in `each` microseconds and adds `latency`, with as many pieces as the window allows.
-    /// Returns the part of the time in which it moved something, and the most that a new piece had to wait for, in
-    /// pieces, both over the second half.
-    fn run(window: &mut Window, each: u32, latency: u32) -> (f32, f32) {
-        let (mut now, mut free, mut busy, mut most) = (0u32, 0u32, 0u32, 0f32);
-        let mut flights = VecDeque::new();
-        let half = 4000 * each;
+    /// A path that moves 64 KiB in `each` microseconds and adds `latency`, with pieces of these lengths in turn and as
+    /// many as the window allows. Returns the part of the time in which it moved something, and the most bytes that a new
+    /// piece had to wait for, both over the second half.
+    fn run(window: &mut Window, lengths: &[u64], each: f64, latency: f64) -> (f64, f64) {
+        let (rate, longest) = (PIECE as f64 / each, lengths.iter().copied().fold(PIECE, u64::max));
+        let (mut now, mut free, mut busy, mut most) = (0.0, 0.0, 0.0, 0.0);
+        let (mut lengths, mut flights) = (lengths.iter().copied().cycle(), VecDeque::new());
+        let half = f64::max(4000.0 * each, 100.0 * latency);
         window.under_way = 0;
-        while now < 2 * half {
-            while window.has_room() {
+        while now < 2.0 * half {
+            while window.has_room(window.under_way, longest) {
+                let len = lengths.next().unwrap();
                 if now > half {
-                    most = most.max(free.saturating_sub(now) as f32 / each as f32);
-                    busy += each;
+                    most = f64::max(most, (free - now) * rate);
+                    busy += len as f64 / rate;
                 }
-                free = free.max(now) + each;
-                flights.push_back((now, free + latency));
-                window.begin();
+                free = f64::max(free, now) + len as f64 / rate;
+                window.begin(len);
+                flights.push_back((now, free + latency, len));
             }
-            let (posted, end) = flights.pop_front().unwrap();
+            let (posted, end, len) = flights.pop_front().unwrap();
             now = end;
-            window.measure(now - posted);
-            window.under_way -= 1;
+            window.measure(len, now as u32 - posted as u32);
+            window.end(len);
         }
-        (busy as f32 / (now - half) as f32, most)
+        (busy / (now - half), most)
     }
 
     #[test]
     fn two_pieces_wait_on_the_path_at_most_and_it_is_used() {
-        for (each, latency) in [(2600, 0), (2600, 4_000), (500, 20_000), (500, 100), (50, 10_000)] {
-            let (used, most) = run(&mut Window::default(), each, latency);
-            assert!(most <= LEAST as f32, "{each} us a piece, {latency} us latency: {most} wait");
+        for (each, latency) in [(2600, 0), (2600, 4_000), (500, 20_000), (500, 100), (50, 10_000), (5, 20_000)] {
+            let (used, most) = run(&mut Window::default(), &[PIECE], each.into(), latency.into());
+            assert!(most <= (LEAST * PIECE) as f64, "{each} us a piece, {latency} us latency: {most} bytes wait");
             assert!(used > 0.9, "{each} us a piece, {latency} us latency: {used} of the time used");
         }
+    }
+
+    /// Whatever the lengths of pieces, a path gets what it holds in bytes.
+    #[test]
+    fn long_pieces_leave_a_path_used_and_wait_for_few_bytes() {
+        for (each, latency) in [(500, 20_000), (500, 100), (50, 10_000), (26, 50), (5, 20_000)] {
+            let long = 2_000 / each * PIECE;
+            for lengths in [&[long][..], &[long, PIECE], &[long, PIECE, PIECE, PIECE, PIECE]] {
+                let (used, most) = run(&mut Window::default(), lengths, each as f64, latency.into());
+                let case = format!("{each} us for 64 KiB, {latency} us latency, pieces of {lengths:?}");
+                assert!(most <= ((LEAST + 1) * long) as f64, "{case}: {most} bytes wait");
+                assert!(used > 0.95, "{case}: {used} of the time used");
+            }
+        }
+    }
+
+    #[test]
+    fn two_long_pieces_have_room_in_a_window_of_short_ones() {
+        let (mut window, long) = (Window::default(), 60 * PIECE);
+        run(&mut window, &[PIECE], 50.0, 2_000.0);
+        window.under_way = 0;
+        let mut posted = 0;
+        while window.has_room(window.under_way, long) {
+            window.begin(long);
+            posted += 1;
+        }
+        assert!((40..45).contains(&(window.most / PIECE)) && posted == 2, "{posted} of {long} bytes in {window:?}");
     }
 
     #[test]
     fn a_path_that_becomes_slower_has_fewer_pieces() {
         let mut window = Window::default();
-        run(&mut window, 500, 20_000);
-        let before = window.most;
-        run(&mut window, 5_000, 20_000);
-        assert!(before > 30 && window.most < 12, "{before}, then {window:?}");
+        run(&mut window, &[PIECE], 500.0, 20_000.0);
+        let before = window.most / PIECE;
+        run(&mut window, &[PIECE], 5_000.0, 20_000.0);
+        assert!(before > 30 && window.most / PIECE < 12, "{before}, then {window:?}");
     }
 }

@@ -38,7 +38,7 @@ impl Endpoint {
             let len = self.core.piece(pe, lane, offset, ptr, left.min(most));
             let last = self.core.cut.take(pe, len);
             self.core.ops.expect(op, 1);
-            self.core.cut.begin(pe, lane);
+            self.core.cut.begin(pe, lane, len);
             let work = if reads { Work::Read { offset } } else { Work::Write { offset } };
             let request = WorkRequest::new(work, pe, lane, op, (ptr, len as usize), None);
             self.post(WorkRequest { cut: true, ..request });
@@ -59,11 +59,10 @@ impl Core {
         }
     }
 
-    /// Notes the time of a piece of `len` bytes that a lane has completed, before its end. A window is of pieces of one
-    /// size, so the time of a longer one does not count.
-    pub(in crate::endpoint) fn measure_piece(&mut self, pe: Pe, lane: usize, posted: u32, len: usize) {
+    /// Notes the time of a piece of `len` bytes that a lane has completed, before its end.
+    pub(in crate::endpoint) fn measure_piece(&mut self, pe: Pe, lane: usize, len: usize, posted: u32) {
         let took = self.clock.micros().wrapping_sub(posted);
-        self.cut.measure(pe, lane, (len as u64 <= PIECE).then_some(took));
+        self.cut.measure(pe, lane, len as u64, took);
     }
 
     /// The lane of the next piece to a peer, and the most bytes of the piece: of those that work and have room, the lane
@@ -74,7 +73,11 @@ impl Core {
         let lanes = self.lanes.each(pe).filter(|&lane| only.is_none_or(|only| lane == only));
         let mut up = lanes.filter(|&lane| self.lanes.is_up(pe, lane));
         let ready = up.clone().filter(|&lane| !self.queue.holds(lane, pe));
-        let room = ready.filter_map(|lane| Some((lane, self.cut.room(pe, lane)?)));
+        let longest = |lane| match priority {
+            Priority::Bulk => PIECE,
+            Priority::Urgent => self.lanes.piece_max(pe, lane),
+        };
+        let room = ready.filter_map(|lane| Some((lane, self.cut.room(pe, lane, longest(lane))?)));
         if !self.lanes.measures() {
             return room.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(lane, _)| (lane, PIECE));
         }
@@ -85,13 +88,8 @@ impl Core {
         let left = self.cut.left(pe);
         // Lanes with enough to do need no short pieces to end together.
         let incomplete = left + up.clone().map(|lane| self.lanes.under_way(pe, lane)).sum::<u64>();
-        let most = |lane| match priority {
-            Priority::Bulk => PIECE,
-            // No more than its part of what is left: idle lanes would wait for each other to be faster.
-            Priority::Urgent => {
-                part(incomplete, lane).clamp(PIECE, self.lanes.piece_max(pe, lane)).min(PIECE + part(left, lane))
-            }
-        };
+        // No more than its part of what is left: idle lanes would wait for each other to be faster.
+        let most = |lane| part(incomplete, lane).clamp(PIECE, longest(lane)).min(PIECE + part(left, lane));
         let timed = room.map(|(lane, _)| (lane, time(lane, most(lane))));
         let (lane, soonest) = timed.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
         let others_first = up.any(|other| other != lane && time(other, PIECE + part(left, other)) < soonest);
