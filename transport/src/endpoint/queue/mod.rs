@@ -61,8 +61,8 @@ pub(super) struct WorkRequest {
     pub more: bool,
     /// It may wait to be coalesced.
     pub coalesce: bool,
-    /// It is a piece of a cut operation.
-    pub cut: bool,
+    /// It is a piece of a segmented operation.
+    pub segmented: bool,
     /// Its bytes count towards the window.
     pub in_window: bool,
     /// The next of the work requests that were posted together with it.
@@ -98,7 +98,7 @@ impl WorkRequest {
             posted: 0,
             more: false,
             coalesce: false,
-            cut: false,
+            segmented: false,
             in_window: false,
             next: None,
             op,

@@ -1,14 +1,14 @@
-//! Cut operations: the data of a large transfer in pieces, of which the rails never have many.
+//! Segmentation: the data of a large transfer in pieces, of which the rails never have many.
 //!
-//! Large bulk operations are cut, and where lanes are measured also others ([`Lanes`](super::lanes::Lanes) decides).
-//! An operation that is not cut, on the same lane or from another endpoint over the same rail, waits for the pieces
-//! that the rail has. So a lane gets as many bytes as its path holds, and up to two pieces that wait there for others
-//! ([`Window`]). The rest waits here, where no such operation waits behind it, and pieces of bulk operations behind all
-//! others. Each piece takes a lane that has room when it is posted, so lanes of any speed are used as they deliver, also
-//! when that changes.
+//! Large bulk operations are segmented, and where lanes are measured also others
+//! ([`Lanes`](super::lanes::Lanes) decides). An operation that is not segmented, on the same lane or from another
+//! endpoint over the same rail, waits for the pieces that the rail has. So a lane gets as many bytes as its path holds,
+//! and up to two pieces that wait there for others ([`Window`]). The rest waits here, where no such operation waits behind
+//! it, and pieces of bulk operations behind all others. Each piece takes a lane that has room when it is posted, so lanes
+//! of any speed are used as they deliver, also when that changes.
 //!
-//! A cut operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so operations
-//! behind a fence wait for it.
+//! A segmented operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so
+//! operations behind a fence wait for it.
 
 mod post;
 
@@ -114,7 +114,7 @@ impl Window {
     }
 }
 
-/// The cut operations on one peer.
+/// The segmented operations on one peer.
 struct Peer {
     /// Those with pieces that wait, by priority.
     waiting: [VecDeque<Pieces>; 2],
@@ -133,9 +133,9 @@ impl Peer {
     }
 }
 
-/// The cut operations of an endpoint.
+/// The segmented operations of an endpoint.
 #[derive(Default)]
-pub(super) struct Cut {
+pub(super) struct Segmentation {
     peers: BTreeMap<Pe, Peer>,
     /// Operations with pieces that wait, to all peers, by priority.
     waiting: [usize; 2],
@@ -143,9 +143,9 @@ pub(super) struct Cut {
     on_rails: Vec<u64>,
 }
 
-impl Cut {
-    pub fn new(rails: usize) -> Cut {
-        Cut { on_rails: vec![0; rails], ..Cut::default() }
+impl Segmentation {
+    pub fn new(rails: usize) -> Segmentation {
+        Segmentation { on_rails: vec![0; rails], ..Segmentation::default() }
     }
 
     /// Whether any piece waits.
