@@ -36,8 +36,10 @@ impl RailSink for Sink<'_> {
         else {
             return;
         };
-        if segmented && usize::from(home) == self.lane {
-            self.core.measure_piece(dest, self.lane, len, posted);
+        if let Some(priority) = segmented
+            && usize::from(home) == self.lane
+        {
+            self.core.measure_piece(dest, self.lane, (priority, len as u64), posted);
         }
         if self.core.lanes.measures()
             && usize::from(home) == self.lane
@@ -201,7 +203,7 @@ impl Core {
         self.observer.done(id, request, self.profile.n_pes());
         let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, segmented, .. } = *request;
         self.queue.remove(id);
-        if segmented {
+        if segmented.is_some() {
             self.segmentation.end(dest, home.into(), len as u64);
         }
         let lane = usize::from(lane);

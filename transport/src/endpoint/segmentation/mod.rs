@@ -1,26 +1,26 @@
 //! Segmentation: the data of a large transfer in pieces, of which the rails never have many.
 //!
-//! Large bulk operations are segmented, and where lanes are measured also others
-//! ([`Lanes`](super::lanes::Lanes) decides). An operation that is not segmented, on the same lane or from another
-//! endpoint over the same rail, waits for the pieces that the rail has. So a lane gets as many bytes as its path holds,
-//! and up to two pieces that wait there for others ([`Window`]). The rest waits here, where no such operation waits behind
-//! it, and pieces of bulk operations behind all others. Each piece takes a lane that has room when it is posted, so lanes
+//! Large bulk operations are segmented, and where lanes are measured also others ([`Lanes`](super::lanes::Lanes)
+//! decides). An operation that is not segmented, on the same lane or from another endpoint over the same rail, waits
+//! for the pieces that the rail has. So a lane gets as many bytes as its path holds, and up to two pieces that wait
+//! there for others ([`window`], one for each priority). The rest waits here, where no such operation waits behind it,
+//! and pieces of bulk operations behind all others. Each piece takes a lane that has room when it is posted, so lanes
 //! of any speed are used as they deliver, also when that changes.
 //!
 //! A segmented operation holds a lane to its peer until it ends ([`Lanes::hold`](super::lanes::Lanes::hold)), so
 //! operations behind a fence wait for it.
 
 mod post;
+mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::command::{OpHandle, Priority};
 use crate::pe::Pe;
+use window::Windows;
 
 /// Bytes of a piece of a bulk operation, and the least of another's but for its last one.
 pub(super) const PIECE: u64 = 64 << 10;
-/// Pieces that a lane has in any case. As many may wait for others on the path.
-const LEAST: u64 = 2;
 /// The most bulk operations with pieces that wait. The table of operations has room for others then.
 const MOST_BULK: usize = 1024;
 
@@ -35,85 +35,6 @@ pub(super) struct Pieces {
     pub priority: Priority,
 }
 
-/// How many bytes of pieces a lane to a peer may have. Times are in microseconds.
-///
-/// The time of a piece that found the lane without any, or the shortest since, is that of the path. What pieces take
-/// beyond, they have waited for bytes before them: of `n` under way so many wait as their part of the time says, whatever
-/// the lengths of pieces. It is taken of the fastest of `n` bytes' pieces, since others may have waited for a thread.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    under_way: u64,
-    most: u64,
-    path: u32,
-    /// The time of the fastest of the last pieces.
-    fastest: u32,
-    /// The bytes of these pieces; less than 0 while pieces end that were posted before the last change.
-    measured: i64,
-    /// The longest of them, and no less than [`PIECE`].
-    longest: u64,
-    /// The next piece to end found the lane without any.
-    alone: bool,
-    /// No piece has waited yet, so the window doubles. Later it grows by one piece at a time.
-    doubles: bool,
-}
-
-impl Default for Window {
-    fn default() -> Window {
-        Window {
-            under_way: 0,
-            most: LEAST * PIECE,
-            path: u32::MAX,
-            fastest: u32::MAX,
-            measured: 0,
-            longest: PIECE,
-            alone: false,
-            doubles: true,
-        }
-    }
-}
-
-impl Window {
-    /// Whether the lane may get a piece beside so many bytes, of pieces of up to `longest` bytes. One may wait behind
-    /// another, whatever their lengths.
-    fn has_room(&self, under_way: u64, longest: u64) -> bool {
-        under_way < self.most || under_way <= longest
-    }
-
-    fn begin(&mut self, len: u64) {
-        self.alone |= self.under_way == 0;
-        self.under_way += len;
-    }
-
-    /// Notes the time of a piece that ends now and is still counted as under way.
-    fn measure(&mut self, len: u64, took: u32) {
-        let (took, n) = (took.max(1), self.under_way);
-        self.path = if std::mem::take(&mut self.alone) { took } else { self.path.min(took) };
-        self.measured += len as i64;
-        if self.measured <= 0 {
-            return;
-        }
-        (self.fastest, self.longest) = (self.fastest.min(took), self.longest.max(len));
-        if self.measured < n as i64 {
-            return;
-        }
-        let (piece, before) = (self.longest, self.most);
-        let fill = n as f32 * self.path as f32 / self.fastest as f32;
-        let waiting = n as f32 - fill;
-        if waiting > (LEAST * piece) as f32 {
-            self.most = ((fill as u64 / piece + 1) * piece).max(LEAST * PIECE);
-        } else if waiting < piece as f32 && n >= before {
-            self.most += if self.doubles { before } else { piece };
-        }
-        self.doubles &= waiting < piece as f32;
-        (self.fastest, self.longest) = (u32::MAX, PIECE);
-        self.measured = if self.most == before { 0 } else { -(n as i64) };
-    }
-
-    fn end(&mut self, len: u64) {
-        self.under_way = self.under_way.saturating_sub(len);
-    }
-}
-
 /// The segmented operations on one peer.
 struct Peer {
     /// Those with pieces that wait, by priority.
@@ -121,7 +42,7 @@ struct Peer {
     /// Their bytes that are not posted yet.
     left: [u64; 2],
     /// By the lane on which a piece was first posted.
-    windows: Box<[Window]>,
+    windows: Box<[Windows]>,
     /// A piece has ended since the last tick.
     moved: bool,
 }
@@ -139,13 +60,21 @@ pub(super) struct Segmentation {
     peers: BTreeMap<Pe, Peer>,
     /// Operations with pieces that wait, to all peers, by priority.
     waiting: [usize; 2],
-    /// Bytes of pieces under way on each rail, to all peers.
-    on_rails: Vec<u64>,
+    on_rails: Vec<Rail>,
+}
+
+/// What a rail has under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rail {
+    /// Bytes of pieces, to all peers.
+    bytes: u64,
+    /// Peers with such pieces.
+    peers: u64,
 }
 
 impl Segmentation {
     pub fn new(rails: usize) -> Segmentation {
-        Segmentation { on_rails: vec![0; rails], ..Segmentation::default() }
+        Segmentation { on_rails: vec![Rail::default(); rails], ..Segmentation::default() }
     }
 
     /// Whether any piece waits.
@@ -166,7 +95,7 @@ impl Segmentation {
 
     fn add(&mut self, pe: Pe, pieces: Pieces) {
         let rails = self.on_rails.len();
-        let windows = || vec![Window::default(); rails].into();
+        let windows = || vec![Windows::default(); rails].into();
         let new = || Peer { waiting: Default::default(), left: [0; 2], windows: windows(), moved: false };
         let (peer, at) = (self.peers.entry(pe).or_insert_with(new), pieces.priority as usize);
         peer.left[at] += pieces.left;
@@ -207,40 +136,39 @@ impl Segmentation {
         last
     }
 
-    /// Whether a lane to a peer may get a piece, of pieces of up to `longest` bytes, and if so its pieces as a part of its
-    /// window. Other peers' pieces on the rail count, but for a peer without any: what no peer takes must not stop others.
-    fn room(&self, pe: Pe, lane: usize, longest: u64) -> Option<f32> {
-        let window = self.peers.get(&pe)?.windows.get(lane)?;
-        let free = |under_way| window.has_room(under_way, longest);
-        let under_way = window.under_way;
-        let free = free(under_way) && (under_way == 0 || free(self.on_rails[lane]));
-        free.then(|| under_way as f32 / window.most as f32)
+    /// Whether a lane to a peer may get a piece, of pieces of up to `longest` bytes, and if so its pieces as a part of
+    /// its window. Other peers' pieces on the rail count, but not beyond an equal share: what no peer takes must not
+    /// stop others, nor must the longer pieces of one.
+    fn room(&self, pe: Pe, lane: usize, priority: Priority, longest: u64) -> Option<f32> {
+        let (windows, rail) = (self.peers.get(&pe)?.windows.get(lane)?, self.on_rails.get(lane)?);
+        let (window, own) = (windows.of(priority), windows.under_way);
+        let of_rail = || own == 0 || (own + longest) * rail.peers <= rail.bytes || window.has_room(rail.bytes, longest);
+        (window.has_room(own, longest) && of_rail()).then(|| own as f32 / window.most as f32)
     }
 
-    fn begin(&mut self, pe: Pe, lane: usize, len: u64) {
-        self.on_rails[lane] += len;
-        if let Some(window) = self.window(pe, lane) {
-            window.begin(len);
-        }
+    fn begin(&mut self, pe: Pe, lane: usize, priority: Priority, len: u64) {
+        let Some(peer) = self.peers.get_mut(&pe) else { return };
+        let (windows, rail) = (&mut peer.windows[lane], &mut self.on_rails[lane]);
+        rail.peers += u64::from(windows.under_way == 0);
+        rail.bytes += len;
+        windows.begin(priority, len);
     }
 
     /// Notes the time of a piece that a lane has completed, before its end.
-    pub fn measure(&mut self, pe: Pe, lane: usize, len: u64, took: u32) {
-        if let Some(window) = self.window(pe, lane) {
-            window.measure(len, took);
+    pub fn measure(&mut self, pe: Pe, lane: usize, (priority, len): (Priority, u64), took: u32) {
+        if let Some(windows) = self.peers.get_mut(&pe).and_then(|peer| peer.windows.get_mut(lane)) {
+            windows.measure(priority, len, took);
         }
     }
 
     /// Notes the end of a piece that was first posted on a lane.
     pub fn end(&mut self, pe: Pe, lane: usize, len: u64) {
-        self.on_rails[lane] = self.on_rails[lane].saturating_sub(len);
         let Some(peer) = self.peers.get_mut(&pe) else { return };
         peer.moved = true;
-        peer.windows[lane].end(len);
-    }
-
-    fn window(&mut self, pe: Pe, lane: usize) -> Option<&mut Window> {
-        self.peers.get_mut(&pe)?.windows.get_mut(lane)
+        let (windows, rail) = (&mut peer.windows[lane], &mut self.on_rails[lane]);
+        windows.end(len);
+        rail.bytes = rail.bytes.saturating_sub(len);
+        rail.peers = rail.peers.saturating_sub(u64::from(windows.under_way == 0));
     }
 
     /// The peers to which a piece has ended since the last call.
@@ -259,76 +187,46 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A path that moves 64 KiB in `each` microseconds and adds `latency`, with pieces of these lengths in turn and as
-    /// many as the window allows. Returns the part of the time in which it moved something, and the most bytes that a new
-    /// piece had to wait for, both over the second half.
-    fn run(window: &mut Window, lengths: &[u64], each: f64, latency: f64) -> (f64, f64) {
-        let (rate, longest) = (PIECE as f64 / each, lengths.iter().copied().fold(PIECE, u64::max));
-        let (mut now, mut free, mut busy, mut most) = (0.0, 0.0, 0.0, 0.0);
-        let (mut lengths, mut flights) = (lengths.iter().copied().cycle(), VecDeque::new());
-        let half = f64::max(4000.0 * each, 100.0 * latency);
-        window.under_way = 0;
-        while now < 2.0 * half {
-            while window.has_room(window.under_way, longest) {
-                let len = lengths.next().unwrap();
-                if now > half {
-                    most = f64::max(most, (free - now) * rate);
-                    busy += len as f64 / rate;
+    /// Two peers over a rail that moves 64 KiB in 10 us, with latencies in microseconds and pieces of these lengths.
+    /// Returns the part of the bytes that the second one gets.
+    fn second_of_two(latencies: [f64; 2], lengths: [u64; 2]) -> f64 {
+        let rate = PIECE as f64 / 10.0;
+        let mut segmentation = Segmentation::new(1);
+        let priorities = lengths.map(|len| if len > PIECE { Priority::Urgent } else { Priority::Bulk });
+        for (pe, priority) in (0..).zip(priorities) {
+            let pieces = Pieces { op: 0, offset: 0, ptr: std::ptr::null_mut(), left: 1, reads: false, priority };
+            segmentation.add(pe, pieces);
+        }
+        let (mut now, mut free, mut bytes) = (0.0, 0.0, [0, 0]);
+        // When each piece was posted and has completed.
+        let mut flights = [VecDeque::new(), VecDeque::new()];
+        while now < 4e6 {
+            // The first peer has none until the window of the second one is known.
+            for (at, pe) in [(0, 0), (1, 1)].into_iter().skip(usize::from(now < 2e6)) {
+                while segmentation.room(pe, 0, priorities[at], lengths[at]).is_some() {
+                    free = f64::max(free, now) + lengths[at] as f64 / rate;
+                    segmentation.begin(pe, 0, priorities[at], lengths[at]);
+                    flights[at].push_back((now, free + latencies[at]));
                 }
-                free = f64::max(free, now) + len as f64 / rate;
-                window.begin(len);
-                flights.push_back((now, free + latency, len));
             }
-            let (posted, end, len) = flights.pop_front().unwrap();
+            let end = |at: usize| flights[at].front().map_or(f64::MAX, |&(_, end)| end);
+            let (at, pe) = if end(0) < end(1) { (0, 0) } else { (1, 1) };
+            let (posted, end) = flights[at].pop_front().unwrap();
             now = end;
-            window.measure(len, now as u32 - posted as u32);
-            window.end(len);
+            segmentation.measure(pe, 0, (priorities[at], lengths[at]), now as u32 - posted as u32);
+            segmentation.end(pe, 0, lengths[at]);
+            bytes[at] += if now > 2e6 { lengths[at] } else { 0 };
         }
-        (busy / (now - half), most)
+        bytes[1] as f64 / (bytes[0] + bytes[1]) as f64
     }
 
     #[test]
-    fn two_pieces_wait_on_the_path_at_most_and_it_is_used() {
-        for (each, latency) in [(2600, 0), (2600, 4_000), (500, 20_000), (500, 100), (50, 10_000), (5, 20_000)] {
-            let (used, most) = run(&mut Window::default(), &[PIECE], each.into(), latency.into());
-            assert!(most <= (LEAST * PIECE) as f64, "{each} us a piece, {latency} us latency: {most} bytes wait");
-            assert!(used > 0.9, "{each} us a piece, {latency} us latency: {used} of the time used");
+    fn a_peer_with_short_pieces_has_its_share_of_a_rail_beside_one_with_long_ones() {
+        for (latency, least) in [(20.0, 0.05), (2_000.0, 0.07), (20_000.0, 0.05)] {
+            let part = second_of_two([20.0, latency], [200 * PIECE, PIECE]);
+            assert!(part > least, "latency {latency} us: {part} of the bytes");
         }
-    }
-
-    /// Whatever the lengths of pieces, a path gets what it holds in bytes.
-    #[test]
-    fn long_pieces_leave_a_path_used_and_wait_for_few_bytes() {
-        for (each, latency) in [(500, 20_000), (500, 100), (50, 10_000), (26, 50), (5, 20_000)] {
-            let long = 2_000 / each * PIECE;
-            for lengths in [&[long][..], &[long, PIECE], &[long, PIECE, PIECE, PIECE, PIECE]] {
-                let (used, most) = run(&mut Window::default(), lengths, each as f64, latency.into());
-                let case = format!("{each} us for 64 KiB, {latency} us latency, pieces of {lengths:?}");
-                assert!(most <= ((LEAST + 1) * long) as f64, "{case}: {most} bytes wait");
-                assert!(used > 0.95, "{case}: {used} of the time used");
-            }
-        }
-    }
-
-    #[test]
-    fn two_long_pieces_have_room_in_a_window_of_short_ones() {
-        let (mut window, long) = (Window::default(), 60 * PIECE);
-        run(&mut window, &[PIECE], 50.0, 2_000.0);
-        window.under_way = 0;
-        let mut posted = 0;
-        while window.has_room(window.under_way, long) {
-            window.begin(long);
-            posted += 1;
-        }
-        assert!((40..45).contains(&(window.most / PIECE)) && posted == 2, "{posted} of {long} bytes in {window:?}");
-    }
-
-    #[test]
-    fn a_path_that_becomes_slower_has_fewer_pieces() {
-        let mut window = Window::default();
-        run(&mut window, &[PIECE], 500.0, 20_000.0);
-        let before = window.most / PIECE;
-        run(&mut window, &[PIECE], 5_000.0, 20_000.0);
-        assert!(before > 30 && window.most / PIECE < 12, "{before}, then {window:?}");
+        let equal = second_of_two([20.0, 20.0], [PIECE, PIECE]);
+        assert!((0.3..0.7).contains(&equal), "equal peers: {equal}");
     }
 }

@@ -38,10 +38,10 @@ impl Endpoint {
             let len = self.core.piece(pe, lane, offset, ptr, left.min(most));
             let last = self.core.segmentation.take(pe, len);
             self.core.ops.expect(op, 1);
-            self.core.segmentation.begin(pe, lane, len);
+            self.core.segmentation.begin(pe, lane, priority, len);
             let work = if reads { Work::Read { offset } } else { Work::Write { offset } };
             let request = WorkRequest::new(work, pe, lane, op, (ptr, len as usize), None);
-            self.post(WorkRequest { segmented: true, ..request });
+            self.post(WorkRequest { segmented: Some(priority), ..request });
             if last {
                 self.core.release(op);
             }
@@ -59,15 +59,15 @@ impl Core {
         }
     }
 
-    /// Notes the time of a piece of `len` bytes that a lane has completed, before its end.
-    pub(in crate::endpoint) fn measure_piece(&mut self, pe: Pe, lane: usize, len: usize, posted: u32) {
+    /// Notes the time of a piece, of such a priority and so many bytes, that a lane has completed, before its end.
+    pub(in crate::endpoint) fn measure_piece(&mut self, pe: Pe, lane: usize, piece: (Priority, u64), posted: u32) {
         let took = self.clock.micros().wrapping_sub(posted);
-        self.segmentation.measure(pe, lane, len as u64, took);
+        self.segmentation.measure(pe, lane, piece, took);
     }
 
-    /// The lane of the next piece to a peer, and the most bytes of the piece: of those that work and have room, the lane
-    /// with the most. Where lanes are measured, it is the one that should complete its piece first, and none while the
-    /// others should complete their parts of all that is left before it.
+    /// The lane of the next piece to a peer, and the most bytes of the piece: of those that work and have room, the
+    /// lane with the most. Where lanes are measured, it is the one that should complete its piece first, and none while
+    /// the others should complete their parts of all that is left before it.
     fn lane_with_room(&self, pe: Pe, priority: Priority) -> Option<(usize, u64)> {
         let only = if self.lanes.in_use() == 1 { self.lanes.only(pe) } else { None };
         let lanes = self.lanes.each(pe).filter(|&lane| only.is_none_or(|only| lane == only));
@@ -77,7 +77,7 @@ impl Core {
             Priority::Bulk => PIECE,
             Priority::Urgent => self.lanes.piece_max(pe, lane),
         };
-        let room = ready.filter_map(|lane| Some((lane, self.segmentation.room(pe, lane, longest(lane))?)));
+        let room = ready.filter_map(|lane| Some((lane, self.segmentation.room(pe, lane, priority, longest(lane))?)));
         if !self.lanes.measures() {
             return room.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(lane, _)| (lane, PIECE));
         }
