@@ -1,4 +1,5 @@
-//! Cut operations on the mock fabric: what an urgent operation finds before it, and that nothing is lost or reordered.
+//! Segmented operations on the mock fabric: what an urgent operation finds before it, and that nothing is lost or
+//! reordered.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,8 +23,8 @@ const DATA: usize = WORD + 8192;
 const URGENT: Owner = Owner { issuer: HOST, tag: Some(1) };
 const BULK: Owner = Owner { issuer: HOST + 1, tag: None };
 
-/// The two kinds of operations that are cut over several lanes.
-const CUT: [(RailPolicy, Priority); 2] =
+/// The two kinds of operations that are segmented over several lanes.
+const SEGMENTED: [(RailPolicy, Priority); 2] =
     [(RailPolicy::RoundRobin, Priority::Bulk), (RailPolicy::Adaptive, Priority::Urgent)];
 
 struct World {
@@ -196,9 +197,9 @@ fn a_rail_that_delivers_one_after_the_other_has_two_pieces_at_most() {
 }
 
 #[test]
-fn a_fence_orders_cut_operations_and_others() {
+fn a_fence_orders_segmented_operations_and_others() {
     for ((policy, priority), (lanes, delay)) in
-        CUT.into_iter().flat_map(|cut| [(1, 200), (2, 200), (4, 128)].map(|fabric| (cut, fabric)))
+        SEGMENTED.into_iter().flat_map(|kind| [(1, 200), (2, 200), (4, 128)].map(|fabric| (kind, fabric)))
     {
         let mut world = World::with(policy, lanes, FabricConfig { delay, ..plain() });
         world.submit(world.put_signal(1, LEN), BULK, priority);
@@ -212,7 +213,7 @@ fn a_fence_orders_cut_operations_and_others() {
             let word = world.word();
             let later = world.memory[1][2 * LEN / 8..3 * LEN / 8].iter().any(|&value| value != 0);
             assert!(word == 0 || world.has_arrived(1), "a signal came before its data");
-            assert!(!later || word == 2, "a cut put passed what was before the fence");
+            assert!(!later || word == 2, "a segmented put passed what was before the fence");
             seen[word as usize] = true;
         });
         assert!(world.has_arrived(2) && world.word() == 2);
@@ -242,7 +243,7 @@ fn a_bulk_operation_behind_a_fence_asks_for_the_delivery_of_small_writes() {
 /// A round takes four seconds here, so all pieces take longer than the time-out.
 #[test]
 fn what_waits_behind_pieces_that_move_is_not_late() {
-    for (lanes, (policy, priority)) in [1, 2].into_iter().zip(CUT) {
+    for (lanes, (policy, priority)) in [1, 2].into_iter().zip(SEGMENTED) {
         let mut world = World::with(policy, lanes, FabricConfig { queue_depth: 1, ..plain() });
         (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, priority));
         world.engines[0].fence();
@@ -261,7 +262,7 @@ fn what_waits_behind_pieces_that_move_is_not_late() {
 
 #[test]
 fn pieces_of_a_lane_that_fails_arrive_over_others() {
-    for (policy, priority) in CUT {
+    for (policy, priority) in SEGMENTED {
         let mut world = World::with(policy, 2, FabricConfig { delay: 200, ..plain() });
         (0..COUNT).for_each(|number| world.submit(world.put(number), BULK, priority));
         assert!(world.posts().0 < (COUNT * LEN / PIECE) as u64, "{priority:?}: pieces wait");
@@ -306,7 +307,7 @@ fn there_is_room_for_urgent_operations_however_many_are_bulk() {
 }
 
 #[test]
-fn urgent_operations_that_are_cut_are_refused_where_there_is_no_room() {
+fn urgent_operations_that_are_segmented_are_refused_where_there_is_no_room() {
     let mut world = World::with(RailPolicy::Adaptive, 2, plain());
     let put = Command::Put { dest: 0, source: Source::Stable(world.at(0)), len: 3 * PIECE as u64 };
     let refusal = (0..8192).find_map(|_| {

@@ -6,8 +6,8 @@ use symrail_transport::endpoint::command::{Command, Fetch, Signal, Source};
 
 use crate::pe::Memory;
 use crate::world::{
-    A, B, BLOCK, BLOCK_MAX, CROWD, CROWD_BYTES, CROWD_SIZE, CUT_BLOCK, LAST, NOISE, PART, SIGNAL, STAGED_BLOCK_MAX,
-    SUM, World,
+    A, B, BLOCK, BLOCK_MAX, CROWD, CROWD_BYTES, CROWD_SIZE, LAST, NOISE, PART, SEGMENTED_BLOCK, SIGNAL,
+    STAGED_BLOCK_MAX, SUM, World,
 };
 
 impl World {
@@ -137,9 +137,9 @@ impl World {
         self.check_block(source, target, true);
         let most = if self.staged { STAGED_BLOCK_MAX } else { BLOCK_MAX };
         let mut len = [0, 8, 64, 4000, 4096, 10_000 & !7, most][self.random.below(7) as usize];
-        if self.cuts_left > 0 && self.random.below(3) == 0 {
-            self.cuts_left -= 1;
-            len = CUT_BLOCK;
+        if self.segmented_left > 0 && self.random.below(3) == 0 {
+            self.segmented_left -= 1;
+            len = SEGMENTED_BLOCK;
         }
         let stream = &mut self.streams[source][target];
         stream.signals += 1;

@@ -10,7 +10,7 @@
 //! - *gets* of data that a quiet has completed;
 //! - *crowds*: so many puts at once that buffers run short;
 //! - in every fourth world, *devices* whose channels hold more than an engine takes in a round;
-//! - in every fifth world, *cut* operations and priorities, over rails whose speed changes.
+//! - in every fifth world, *segmented* operations and priorities, over rails whose speed changes.
 //!
 //! In one test the symmetric memory is ordinary. In the other neither rails nor the CPU can access it, nor half of the
 //! local buffers, so a direct access ends the test by a fault. Where PEs have several lanes, rails fail and come back

@@ -37,8 +37,8 @@ pub const BLOCK: u64 = 4096;
 pub const BLOCK_MAX: u64 = 32 << 10;
 /// Several fragments of a staged operation.
 pub const STAGED_BLOCK_MAX: u64 = 200 << 10;
-/// Several pieces of a cut operation, whatever its priority, and a part of one.
-pub const CUT_BLOCK: u64 = 140 << 10;
+/// Several pieces of a segmented operation, whatever its priority, and a part of one.
+pub const SEGMENTED_BLOCK: u64 = 140 << 10;
 /// The destination of crowds, so many puts of so many bytes, behind the longest block.
 pub const CROWD: u64 = BLOCK + STAGED_BLOCK_MAX;
 pub const CROWD_SIZE: u64 = 150;
@@ -117,11 +117,11 @@ pub struct World {
     pub starved: Option<(usize, u64)>,
     pub polls: u64,
     pub polls_per_second: u64,
-    /// The remaining number of crowds, which need long, and of blocks that are cut.
+    /// The remaining number of crowds, which need long, and of blocks that are segmented.
     pub crowds_left: u32,
-    pub cuts_left: u32,
-    /// Whether operations are cut: rails change their speed, and operations have either priority.
-    pub cuts: bool,
+    pub segmented_left: u32,
+    /// Whether operations are segmented: rails change their speed, and operations have either priority.
+    pub segments: bool,
 }
 
 pub fn random(seed: u64) -> Random {
@@ -156,7 +156,7 @@ pub fn world_with(
         amo_after_write: ordered && random.below(2) == 0,
     };
     let renews = random.below(3) == 0;
-    let cuts = !staged && seed % 5 == 4;
+    let segments = !staged && seed % 5 == 4;
     let mut config = FabricConfig {
         order,
         delay: random.below(250) as u8,
@@ -176,7 +176,7 @@ pub fn world_with(
         window: [1, 5000, u64::MAX][random.below(3) as usize],
         atomics: native_amo,
     };
-    if cuts {
+    if segments {
         config.max_rma = config.max_rma.max(20 << 10);
     }
     let fabric = Fabric::new(seed, config);
@@ -222,8 +222,8 @@ pub fn world_with(
             Pe { engines, devices: Vec::new(), host: None, memory, kernel: None, sources: Vec::new(), used: 0 }
         })
         .collect();
-    // Host endpoints cut nothing.
-    let hosts = !staged && random.below(2) == 0 && !cuts;
+    // Host endpoints segment nothing.
+    let hosts = !staged && random.below(2) == 0 && !segments;
     for (me, pe) in pes.iter_mut().enumerate().filter(|_| hosts) {
         pe.host = Some(endpoint(Role::Host, me, 0));
     }
@@ -328,10 +328,10 @@ pub fn world_with(
     let opened = opened.into_inner();
     let mortal = (0..opened.len()).filter(|&rail| opened[rail] >= spared).collect();
     let down = vec![false; opened.len()];
-    let (polls, crowds_left, cuts_left) = (0, if staged { 0 } else { 3 }, if cuts { 2 } else { 0 });
+    let (polls, crowds_left, segmented_left) = (0, if staged { 0 } else { 3 }, if segments { 2 } else { 0 });
     #[rustfmt::skip]
     let world = World {
-        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, mortal, fails_every, pulls, mutes, starved: None, polls, polls_per_second, crowds_left, cuts_left, cuts,
+        pes, streams, random, next_tag: 1, staged, fabric, lanes, down, mortal, fails_every, pulls, mutes, starved: None, polls, polls_per_second, crowds_left, segmented_left, segments,
     };
     world
 }
@@ -343,7 +343,7 @@ impl World {
         if self.fails_every > 0 && self.random.below(self.fails_every) == 0 {
             self.disturb();
         }
-        if self.cuts && self.lanes > 1 && self.random.below(200) == 0 {
+        if self.segments && self.lanes > 1 && self.random.below(200) == 0 {
             let rail = self.random.below(self.down.len() as u64) as usize;
             self.fabric.delay(rail, [0, 64, 192][self.random.below(3) as usize]);
         }
@@ -455,7 +455,7 @@ impl World {
         let engines = self.pes[source].engines.len();
         let any = matches!(command, Command::Amo { offset, .. } if offset == (source * PART) as u64 + SUM);
         let engine = if any { self.random.below(engines as u64) as usize } else { target % engines };
-        let priority = if self.cuts && self.random.below(2) == 0 { Priority::Bulk } else { Priority::Urgent };
+        let priority = if self.segments && self.random.below(2) == 0 { Priority::Bulk } else { Priority::Urgent };
         // SAFETY: sources are kept in `sources` until the end.
         unsafe { self.pes[source].submit(engine, target as u32, command, owner, priority) }.unwrap();
     }

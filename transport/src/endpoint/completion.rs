@@ -32,11 +32,14 @@ impl TargetAgent for NoAgent {
 
 impl RailSink for Sink<'_> {
     fn done(&mut self, id: u64) {
-        let Some(&WorkRequest { work, dest, home, op, next, len, posted, cut, .. }) = self.core.queue.get(id) else {
+        let Some(&WorkRequest { work, dest, home, op, next, len, posted, segmented, .. }) = self.core.queue.get(id)
+        else {
             return;
         };
-        if cut && usize::from(home) == self.lane {
-            self.core.measure_piece(dest, self.lane, posted, len);
+        if let Some(priority) = segmented
+            && usize::from(home) == self.lane
+        {
+            self.core.measure_piece(dest, self.lane, (priority, len as u64), posted);
         }
         if self.core.lanes.measures()
             && usize::from(home) == self.lane
@@ -198,10 +201,10 @@ impl Core {
     pub(super) fn retire(&mut self, id: u64) {
         let Some(request) = self.queue.get(id) else { return };
         self.observer.done(id, request, self.profile.n_pes());
-        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, cut, .. } = *request;
+        let WorkRequest { work, dest, lane, home, op, ptr, len, slot, via, in_window, segmented, .. } = *request;
         self.queue.remove(id);
-        if cut {
-            self.cut.end(dest, home.into());
+        if segmented.is_some() {
+            self.segmentation.end(dest, home.into(), len as u64);
         }
         let lane = usize::from(lane);
         if in_window && let Some(c) = self.lanes.get_mut(dest, lane) {

@@ -19,7 +19,7 @@ impl Endpoint {
         self.core.lanes.expect_on_all();
         self.core.queue.is_clear()
             && !self.core.lanes.defer_any()
-            && self.core.cut.may_sleep()
+            && self.core.segmentation.may_sleep()
             && !self.core.ops.has_followups()
             && !self.core.loops.pending()
             && !self.core.recovery.has_requests()
@@ -88,7 +88,7 @@ impl Endpoint {
         if self.core.lanes.defer_any() {
             self.launch_deferred();
         }
-        if self.core.cut.waits() {
+        if self.core.segmentation.waits() {
             self.post_pieces();
         }
         events

@@ -1,11 +1,11 @@
-//! Launch: from an operation to work requests. Each kind of operation needs its own, and large ones are cut.
+//! Launch: from an operation to work requests. Each kind of operation needs its own, and large ones are segmented.
 
 use super::abilities::AMO_LANE;
 use super::command::{AgentRequest, Command, Fetch, OpHandle, Owner, Payload, Signal};
-use super::cut::Pieces;
 use super::inject::FLAGS;
 use super::protocol::{Form, PostFlags, Protocol};
 use super::queue::{Work, WorkRequest};
+use super::segmentation::Pieces;
 use super::swap_loop::WordAmo;
 use super::{Core, Endpoint};
 use crate::amo::{AmoOp, AmoType};
@@ -84,7 +84,7 @@ impl Endpoint {
                 self.launch(pe, &command, op, lane, protocol);
             }
             while self.core.bounce.plentiful()
-                && let Some(lane) = self.core.lanes.unflushed_before_cut(pe)
+                && let Some(lane) = self.core.lanes.unflushed_before_segmented(pe)
             {
                 self.launch_flush(pe, lane, Owner { issuer: FLAGS, tag: None });
             }
@@ -184,9 +184,9 @@ impl Endpoint {
         transfer: Transfer,
         flags: PostFlags,
     ) {
-        if let Some(priority) = flags.cut {
+        if let Some(priority) = flags.segmented {
             let reads = transfer == Transfer::Read;
-            return self.launch_cut(pe, lane, Pieces { op, offset, ptr, left: len, reads, priority });
+            return self.launch_segmented(pe, lane, Pieces { op, offset, ptr, left: len, reads, priority });
         }
         let lanes = if flags.stripe { self.core.lanes.count(pe) } else { 1 };
         let copy = self.core.ops.slot(op);

@@ -14,7 +14,7 @@
 //! | `operations` | one record of each operation that has not ended |
 //! | `lanes` | work under way on each lane; the lane of an operation; which operations wait because of a fence |
 //! | `queue` | work requests until a rail has completed them |
-//! | `cut` | the data of large operations in pieces, which give way to operations that are not cut |
+//! | `segmentation` | the data of large operations in pieces, which give way to operations that are not segmented |
 //! | `swap_loop::Loops` | AMOs that the endpoint performs by loops |
 //! | `failover::Recovery` | recovery work for failed lanes |
 //! | `observe` | counters, times, records |
@@ -54,7 +54,6 @@ mod clock;
 pub mod command;
 mod completion;
 mod counted;
-mod cut;
 mod drive;
 mod emulate;
 mod failover;
@@ -71,6 +70,7 @@ mod profile;
 mod protocol;
 mod protocol_table;
 mod queue;
+mod segmentation;
 mod software;
 mod submit;
 mod swap_loop;
@@ -79,7 +79,6 @@ mod wait_predictor;
 use clock::Clock;
 use command::OpHandle;
 pub use completion::NoAgent;
-use cut::Cut;
 use failover::Recovery;
 use issuers::Issuers;
 pub use lanes::LaneSpeed;
@@ -92,6 +91,7 @@ use profile::Profile;
 pub use profile::{Policy, Role};
 pub use protocol_table::ProtocolRow;
 use queue::SendQueue;
+use segmentation::Segmentation;
 use swap_loop::Loops;
 
 use std::ops::Range;
@@ -160,7 +160,7 @@ struct Core {
     closing: Vec<(u32, Range<u64>)>,
     bounce: Bounce,
     queue: SendQueue,
-    cut: Cut,
+    segmentation: Segmentation,
     recovery: Recovery,
     ops: Operations,
     issuers: Issuers,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::abilities::{AMO_LANE, Abilities};
 use super::clock::Clock;
-use super::cut::Cut;
 use super::failover::{Failover, Recovery};
 use super::issuers::Issuers;
 use super::lanes::{Lanes, MAX_LANES};
@@ -13,6 +12,7 @@ use super::operations::Operations;
 use super::paths::Paths;
 use super::profile::Profile;
 use super::queue::SendQueue;
+use super::segmentation::Segmentation;
 use super::swap_loop::Loops;
 use super::{Addresses, Core, Directory, Endpoint, Policy, Role};
 use crate::bounce::Bounce;
@@ -61,7 +61,7 @@ impl Endpoint {
             ops: Operations::new(),
             issuers: Issuers::new(),
             queue: SendQueue::new(lanes),
-            cut: Cut::new(lanes),
+            segmentation: Segmentation::new(lanes),
             late: Vec::new(),
             closing: Vec::new(),
             recovery: Recovery::new(lanes),

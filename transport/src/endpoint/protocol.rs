@@ -108,7 +108,7 @@ pub(super) struct PostFlags {
     /// Its data is split over all lanes.
     pub stripe: bool,
     /// The priority of its data's pieces, if it travels in such.
-    pub cut: Option<Priority>,
+    pub segmented: Option<Priority>,
 }
 
 impl PostFlags {
@@ -119,7 +119,7 @@ impl PostFlags {
         coalesce: false,
         defer_doorbell: false,
         stripe: false,
-        cut: None,
+        segmented: None,
     };
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Path {
     /// The data is split over all lanes.
     pub striped: bool,
     /// The priority of the data's pieces, if it travels in such.
-    pub cut: Option<Priority>,
+    pub segmented: Option<Priority>,
     pub unrecorded: Unrecorded,
 }
 
@@ -225,14 +225,14 @@ impl Protocols {
     /// The protocol of an operation over a path.
     #[inline(always)]
     pub fn select(&self, command: &Command, completion: Completion, path: Path) -> Protocol {
-        if path.cut.is_some() {
+        if path.segmented.is_some() {
             let form = match command {
                 Command::Get { .. } => Form::Read,
                 // The pieces take any lane.
                 Command::PutSignal { .. } => Form::WriteThenSignal,
                 _ => Form::Write,
             };
-            return Protocol { form, flags: PostFlags { cut: path.cut, ..PostFlags::AT_ONCE } };
+            return Protocol { form, flags: PostFlags { segmented: path.segmented, ..PostFlags::AT_ONCE } };
         }
         let rail = &self.rails[path.lane];
         // An operation that a fence keeps on a lane travels with those before it.

@@ -89,7 +89,7 @@ impl Endpoint {
             return Ok(0);
         }
         self.need(pe)?;
-        if !self.ready() || !self.core.cut.has_room(priority) {
+        if !self.ready() || !self.core.segmentation.has_room(priority) {
             return Err(Error::Full { operation, pe });
         }
         if native {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use symrail_core::simulation;
+
 use crate::amo::{self, AmoOp, AmoType};
 use crate::error::{Fault, Result};
 use crate::pairing::InterfaceAddress;
@@ -102,6 +104,8 @@ pub(super) struct Flight {
     pub from: usize,
     pub to: usize,
     pub id: Option<OpId>,
+    /// When it has left a rail with a limit.
+    pub left: Option<u64>,
 }
 
 pub(super) struct State {
@@ -119,6 +123,9 @@ pub(super) struct State {
     delays: Vec<u8>,
     /// For each rail with a limit, how many bytes it may move now.
     allowed: Vec<Option<u64>>,
+    /// For each rail with a limit, the nanoseconds of the simulation between the time when something leaves it and that
+    /// when it arrives.
+    latencies: Vec<u64>,
     /// Whether each rail is down.
     pub down: Vec<bool>,
     /// Whether each rail's port is down, so that its flights wait.
@@ -170,20 +177,32 @@ impl State {
         }
     }
 
+    /// Lets flights leave their rails, in order, as far as limits allow.
+    fn leave(&mut self) {
+        let now = simulation::nanos();
+        for rail in 0..self.allowed.len() {
+            let Some(allowed) = &mut self.allowed[rail] else { continue };
+            for flight in self.flights.iter_mut().filter(|flight| flight.from == rail && flight.left.is_none()) {
+                let Some(rest) = allowed.checked_sub(flight.cargo.bytes()) else { break };
+                (*allowed, flight.left) = (rest, Some(now));
+            }
+        }
+    }
+
     /// Delivers a random selection of flights.
     pub fn step(&mut self) {
-        let (mut at, mut passed) = (0, Passed::default());
+        self.leave();
+        let (mut at, mut passed, now) = (0, Passed::default(), simulation::nanos());
         while at < self.flights.len() {
-            let Flight { from, to, ref cargo, .. } = self.flights[at];
+            let Flight { from, to, ref cargo, left, .. } = self.flights[at];
             let free = passed.kinds(from, to) & self.kept_behind(cargo) == 0;
-            let (bytes, kind, allowed) = (cargo.bytes(), cargo.kind(), self.allowed[from]);
-            let waits = allowed.is_some_and(|allowed| allowed < bytes);
+            let kind = cargo.kind();
+            let waits = self.allowed[from].is_some() && left.is_none_or(|left| now < left + self.latencies[from]);
             if !free || waits || self.is_pulled_out(from, to) || self.chance(self.delays[from]) {
                 passed.add(from, to, kind);
                 at += 1;
                 continue;
             }
-            self.allowed[from] = allowed.map(|allowed| allowed - bytes);
             let fate = if self.is_joined(from, to) { Fate::Delivered } else { Fate::Lost };
             let rest = self.flights.len() - 1;
             if let Some(flight) = self.flights.remove(at) {
@@ -327,6 +346,7 @@ impl Fabric {
             memory: Vec::new(),
             delays: Vec::new(),
             allowed: Vec::new(),
+            latencies: Vec::new(),
             down: Vec::new(),
             pulled_out: Vec::new(),
             muted: Vec::new(),
@@ -361,6 +381,7 @@ impl Fabric {
         let delay = state.config.delay;
         state.delays.push(delay);
         state.allowed.push(None);
+        state.latencies.push(0);
         state.down.push(false);
         state.pulled_out.push(false);
         state.muted.push(false);
@@ -382,12 +403,24 @@ impl Fabric {
         self.state().delays[number] = probability;
     }
 
-    /// Allows a rail to move so many bytes from now on, besides what it was allowed since it had none under way.
+    /// Allows a rail to move so many bytes from now on, besides what it was allowed since it had none to move.
     pub fn allow(&self, number: usize, bytes: u64) {
         let mut state = self.state();
-        let busy = state.flights.iter().any(|flight| flight.from == number);
+        let busy = state.flights.iter().any(|flight| flight.from == number && flight.left.is_none());
         let before = state.allowed[number].filter(|_| busy).unwrap_or(0);
         state.allowed[number] = Some(before + bytes);
+    }
+
+    /// Sets the time after which what a rail has moved arrives, in nanoseconds of the simulation. The rail is one that
+    /// [`Fabric::allow`] limits.
+    pub fn set_latency(&self, number: usize, nanos: u64) {
+        self.state().latencies[number] = nanos;
+    }
+
+    /// Bytes of writes and reads that were posted to a rail and are under way.
+    #[must_use]
+    pub fn under_way(&self, number: usize) -> u64 {
+        self.state().flights.iter().filter(|flight| flight.from == number).map(|flight| flight.cargo.bytes()).sum()
     }
 
     /// Takes down the rail that was opened as number `number`, counted from 0.

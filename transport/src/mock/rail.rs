@@ -97,7 +97,7 @@ impl MockRail {
         if id.is_some() || !matches!(cargo, Cargo::Message(_)) {
             state.outstanding[self.id] += 1;
         }
-        state.depart(Flight { cargo, from: self.id, to, id });
+        state.depart(Flight { cargo, from: self.id, to, id, left: None });
         Ok(())
     }
 

@@ -130,7 +130,7 @@ impl Endpoint {
                     stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
             }
             (request.next, request.coalesce) = (None, false);
-            if self.core.lanes.measures() {
+            if self.core.lanes.measures() || request.segmented.is_some() {
                 request.posted = self.core.clock.micros();
             }
             let id = self.core.queue.enter(&mut request);

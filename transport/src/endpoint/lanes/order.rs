@@ -8,9 +8,9 @@
 use super::{Connection, Deferred, Lanes, Peer};
 use crate::endpoint::abilities::AMO_LANE;
 use crate::endpoint::command::{Command, OpHandle, Priority};
-use crate::endpoint::cut::PIECE;
 use crate::endpoint::profile::Profile;
 use crate::endpoint::protocol::{Completion, Path, Protocol, Unrecorded};
+use crate::endpoint::segmentation::PIECE;
 use crate::pe::Pe;
 use crate::rail::Dest;
 
@@ -88,9 +88,9 @@ impl Lanes {
         let at = self.slots.find(pe);
         let peer = &self.peers[at];
         let is_get = matches!(command, Command::Get { .. });
-        if self.is_cut(pe, peer, command, priority) {
+        if self.is_segmented(pe, peer, command, priority) {
             let waits = peer.defers() && !is_get;
-            return if waits { None } else { self.place_cut(pe, command, priority, self.epoch, profile) };
+            return if waits { None } else { self.place_segmented(pe, command, priority, self.epoch, profile) };
         }
         let lane = if is_get {
             // A fence does not order gets. A get that cannot be posted now is deferred with the other operations.
@@ -108,7 +108,7 @@ impl Lanes {
     /// Whether an operation's data travels in pieces. Where lanes are measured, no large one is bound to the speed that
     /// a lane has when it begins.
     #[inline(always)]
-    fn is_cut(&self, pe: Pe, peer: &Peer, command: &Command, priority: Priority) -> bool {
+    fn is_segmented(&self, pe: Pe, peer: &Peer, command: &Command, priority: Priority) -> bool {
         match priority {
             Priority::Bulk => command.bytes() > PIECE,
             Priority::Urgent => {
@@ -122,9 +122,9 @@ impl Lanes {
         }
     }
 
-    /// As [`Lanes::place`], for a cut operation, whose pieces may take any lane: so all that a fence orders before it
-    /// must be delivered. The lane is the one that it holds.
-    fn place_cut(
+    /// As [`Lanes::place`], for a segmented operation, whose pieces may take any lane: so all that a fence orders before
+    /// it must be delivered. The lane is the one that it holds.
+    fn place_segmented(
         &mut self,
         pe: Pe,
         command: &Command,
@@ -142,7 +142,8 @@ impl Lanes {
             }
             (self.peers[at].epoch, self.peers[at].pinned) = (epoch, None);
         }
-        let path = Path { cut: Some(priority), ..self.path(at, lane, command.bytes(), profile, Unrecorded::Nothing) };
+        let path =
+            Path { segmented: Some(priority), ..self.path(at, lane, command.bytes(), profile, Unrecorded::Nothing) };
         Some((lane, profile.protocols().select(command, Completion::Signaled, path)))
     }
 
@@ -245,7 +246,7 @@ impl Lanes {
             single: peer.lanes == 1,
             straight: self.connections[at * self.rails + lane].is_straight(),
             striped: self.is_striped(peer, bytes, profile),
-            cut: None,
+            segmented: None,
             unrecorded,
         }
     }
@@ -316,8 +317,8 @@ impl Lanes {
         while let Some(&Deferred { op, command, priority, epoch }) = self.peer(pe).deferred.front() {
             let placed = match over(op) {
                 true => None,
-                false if self.is_cut(pe, self.peer(pe), &command, priority) => {
-                    Some(self.place_cut(pe, &command, priority, epoch, profile)?)
+                false if self.is_segmented(pe, self.peer(pe), &command, priority) => {
+                    Some(self.place_segmented(pe, &command, priority, epoch, profile)?)
                 }
                 false => Some(self.place_behind(pe, &command, Completion::Batched, epoch, profile)?),
             };
@@ -334,10 +335,10 @@ impl Lanes {
         self.peer(pe).deferred.iter().map(|deferred| deferred.op)
     }
 
-    /// A lane that a deferred cut operation waits for although nobody asks whether its writes are delivered.
-    pub fn unflushed_before_cut(&self, pe: Pe) -> Option<usize> {
+    /// A lane that a deferred segmented operation waits for although nobody asks whether its writes are delivered.
+    pub fn unflushed_before_segmented(&self, pe: Pe) -> Option<usize> {
         let peer = self.peer(pe);
-        peer.deferred.front().filter(|first| self.is_cut(pe, peer, &first.command, first.priority))?;
+        peer.deferred.front().filter(|first| self.is_segmented(pe, peer, &first.command, first.priority))?;
         self.each(pe).find(|&lane| self.is_up(pe, lane) && self.get(pe, lane).is_some_and(|c| c.dirty))
     }
 
@@ -495,18 +496,18 @@ mod tests {
     }
 
     #[test]
-    fn large_operations_are_cut_where_they_may_take_several_measured_lanes() {
+    fn large_operations_are_segmented_where_they_may_take_several_measured_lanes() {
         let source = Source::Stable(std::ptr::null());
-        let cut = |(lanes, profile): &mut (Lanes, Profile), len| {
+        let segmented = |(lanes, profile): &mut (Lanes, Profile), len| {
             let put = Command::Put { dest: 0, source, len };
             let placed = lanes.place(1, &put, Completion::Signaled, Priority::Urgent, profile);
-            placed.unwrap().1.flags.cut.is_some()
+            placed.unwrap().1.flags.segmented.is_some()
         };
         let mut measured = two_lanes_with(true, RailPolicy::Adaptive);
-        assert!(!cut(&mut measured, WHOLE_MAX) && cut(&mut measured, WHOLE_MAX + 1));
-        assert!(!cut(&mut two_lanes(true), MEGABYTE), "not measured");
+        assert!(!segmented(&mut measured, WHOLE_MAX) && segmented(&mut measured, WHOLE_MAX + 1));
+        assert!(!segmented(&mut two_lanes(true), MEGABYTE), "not measured");
         measured.0.keep_others_spare();
-        assert!(!cut(&mut measured, MEGABYTE), "one lane is used");
+        assert!(!segmented(&mut measured, MEGABYTE), "one lane is used");
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! Bandwidth and latency are exponential averages over completed writes and reads. Completions behind one another on a
 //! lane show its bandwidth if they are further apart than their posts, because the lane was what kept them apart.
 //! Otherwise the posts may have, and the bandwidth is at least so much. A completion of work that found the lane idle
-//! shows the latency: the rest of its time, once its bytes are accounted for. What is smaller than a piece of a cut
-//! operation shows no bandwidth: its number limits it, not its bytes.
+//! shows the latency: the rest of its time, once its bytes are accounted for. What is smaller than a piece of a
+//! segmented operation shows no bandwidth: its number limits it, not its bytes.
 //!
 //! The same is measured of each rail, over its lanes to all peers. Which of the two limits an operation is not known, so
 //! the one counts that makes it end later.
 
 use super::Lanes;
-use crate::endpoint::cut::PIECE;
+use crate::endpoint::segmentation::PIECE;
 use crate::pe::Pe;
 
 /// The time, in microseconds, for which an operation may be bound to a lane at whatever speed: those that take less are
@@ -161,7 +161,7 @@ impl Lanes {
         known.unwrap_or_else(|| self.fastest(pe))
     }
 
-    /// The most bytes of an operation that is not cut, if no less than `least` are.
+    /// The most bytes of an operation that is not segmented, if no less than `least` are.
     pub fn whole_max(&self, pe: Pe, least: u64) -> u64 {
         let speeds = self.speeds.iter().skip(self.slots.find(pe) * self.rails).take(self.rails);
         let up = speeds.enumerate().filter(|&(lane, _)| self.is_up(pe, lane));

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use slotmap::{DefaultKey, SlotMap};
 
-use super::command::OpHandle;
+use super::command::{OpHandle, Priority};
 use super::operations::{handle, key};
 use super::software::Held;
 use super::swap_loop::WordAmo;
@@ -61,8 +61,8 @@ pub(super) struct WorkRequest {
     pub more: bool,
     /// It may wait to be coalesced.
     pub coalesce: bool,
-    /// It is a piece of a cut operation.
-    pub cut: bool,
+    /// It is a piece of a segmented operation of this priority.
+    pub segmented: Option<Priority>,
     /// Its bytes count towards the window.
     pub in_window: bool,
     /// The next of the work requests that were posted together with it.
@@ -98,7 +98,7 @@ impl WorkRequest {
             posted: 0,
             more: false,
             coalesce: false,
-            cut: false,
+            segmented: None,
             in_window: false,
             next: None,
             op,

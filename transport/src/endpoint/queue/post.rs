@@ -15,7 +15,7 @@ impl Endpoint {
     #[inline(always)]
     pub(in crate::endpoint) fn post(&mut self, mut request: WorkRequest) {
         request.since = self.core.clock.now();
-        if self.core.lanes.measures() || request.cut {
+        if self.core.lanes.measures() || request.segmented.is_some() {
             request.posted = self.core.clock.micros();
         }
         if !matches!(request.work, Work::Send | Work::Probe { .. })
