@@ -217,7 +217,9 @@ fn a_fence_orders_segmented_operations_and_others() {
             seen[word as usize] = true;
         });
         assert!(world.has_arrived(2) && world.word() == 2);
-        assert!(seen[0] && seen[2], "{policy:?}, {lanes} lanes: nothing was seen under way: {seen:?}");
+        // An urgent put-signal travels whole while no lane's speed is known, and may arrive in the first round.
+        let whole = priority == Priority::Urgent;
+        assert!((seen[0] || whole) && seen[2], "{policy:?}, {lanes} lanes: nothing was seen under way: {seen:?}");
     }
 }
 
