@@ -273,22 +273,6 @@ fn protocols_behind_a_fence_are_posted_or_deferred_as_the_table_says() {
     assert!(deferred > 0);
 }
 
-/// A recorded one would have its PE poll for the acknowledgement while it waits for the peer's answer.
-#[test]
-fn a_small_put_signal_over_the_only_rail_has_no_record() {
-    for (lanes, form) in [(1, "message, unrecorded"), (2, "message")] {
-        let rows = World::new(Role::Host, lanes, false, FabricConfig::default()).endpoint().protocols();
-        let small = |row: &&ProtocolRow| row.operation == "put_signal" && row.from == 1 && row.order != "fence, write";
-        let forms: Vec<&str> = rows
-            .iter()
-            .filter(small)
-            .filter(|row| row.completion.contains("unsignaled") || row.completion == "any")
-            .map(|row| row.form)
-            .collect();
-        assert!(forms.contains(&form), "{lanes} lanes: {rows:?}");
-    }
-}
-
 #[test]
 fn protocols_table_has_each_size_once() {
     let world = |role| World::new(role, 1, false, FabricConfig::default());

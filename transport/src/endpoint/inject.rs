@@ -1,31 +1,34 @@
-//! Small puts and put-signals that have no record among the operations.
+//! Small puts that have no record among the operations.
 
 use super::Endpoint;
 use super::command::{Command, Issuer, Owner, Source};
 use super::protocol::{Form, Gather, Protocol};
 use super::queue::{Work, WorkRequest};
+use crate::amo::{AmoOp, AmoType};
 use crate::error::Result;
 use crate::pe::Pe;
 use crate::rail::{LocalBuf, LocalKey, Notify, Piece, WriteOptions};
+use crate::wire::RequestKind;
 
 /// The issuer of flags that need an operation, so that a failed flag is no error of another operation. Host threads are
 /// issuer 0.
 pub(super) const FLAGS: Issuer = 1;
 
 impl Endpoint {
-    /// Posts a put or put-signal without a record; a quiet flushes the connection. Returns `false` when the rail cannot
-    /// take it now.
+    /// Posts a put without a record; a quiet flushes the connection. Returns `false` when the rail cannot take it now.
     #[inline(always)]
     pub(super) fn launch_unrecorded(&mut self, pe: Pe, lane: usize, command: &Command, protocol: Protocol) -> bool {
+        let Command::Put { dest, source, len } = *command else { return false };
+        let ptr = source.ptr();
         if protocol.form == Form::UnrecordedMessage {
-            self.launch_request(pe, lane, 0, command, protocol.flags);
+            let request = self.core.profile.request(RequestKind::Put, AmoOp::Set, AmoType::U64, (dest, 0, 0), 0);
+            self.send_request(pe, lane, request, (ptr.cast_mut(), len as usize), protocol.flags);
             if protocol.flags.gather == Gather::Yes {
                 self.core.lanes.note_gathered(pe, lane, protocol.form);
             }
             return true;
         }
-        let Command::Put { dest, source, len } = *command else { return false };
-        let written = self.inject_write(pe, lane, (dest, source.ptr(), len), None);
+        let written = self.inject_write(pe, lane, (dest, ptr, len), None);
         if written {
             self.core.lanes.make_dirty(pe, lane);
         }

@@ -33,8 +33,8 @@ pub(super) enum Completion {
 pub(super) enum Form {
     /// A write that the rail copies. It has no completion and no record; the next quiet flushes it.
     Inject,
-    /// A request that carries the data, and perhaps a signal, to the target agent, without a record; the next quiet asks
-    /// for its acknowledgement.
+    /// A request that carries the data to the target agent, without a record; the next quiet asks for its
+    /// acknowledgement.
     UnrecordedMessage,
     /// A request to the target agent, which carries the data of a put.
     Message,
@@ -170,14 +170,6 @@ struct Rail {
     polls_post: bool,
 }
 
-impl Rail {
-    /// Whether a request confirms all writes and messages before it.
-    #[inline(always)]
-    fn flushes(&self) -> bool {
-        self.order.send_after_write && self.order.send_after_send
-    }
-}
-
 /// The protocols of an endpoint.
 #[derive(Debug)]
 pub(super) struct Protocols {
@@ -261,9 +253,7 @@ impl Protocols {
                 self.data(rail, Form::Read, len, completion, path)
             }
             Command::PutSignal { len, .. } if !self.native_amo && len <= self.in_message => {
-                let recorded = !(rail.software && rail.flushes() && path.unrecorded != Unrecorded::Nothing);
-                let form = if recorded { Form::Message } else { Form::UnrecordedMessage };
-                self.message(rail, form, acknowledge)
+                self.message(rail, Form::Message, acknowledge)
             }
             Command::PutSignal { len, .. } => {
                 let signal = self.message(rail, self.put_signal(rail, len, path), acknowledge);
@@ -284,7 +274,8 @@ impl Protocols {
 
     #[inline(always)]
     fn put(&self, rail: &Rail, len: u64, completion: Completion, path: Path) -> Form {
-        if rail.flushes() && path.unrecorded != Unrecorded::Nothing {
+        let flushes = rail.order.send_after_write && rail.order.send_after_send;
+        if flushes && path.unrecorded != Unrecorded::Nothing {
             if len <= rail.cheap_message {
                 return Form::UnrecordedMessage;
             }

@@ -248,7 +248,6 @@ fn why(form: Option<Form>, operation: &str) -> &'static str {
     match form {
         None => "the rail does not keep it behind the work before the fence, so it waits for that",
         Some(Form::Inject) => "the rail copies the bytes and reports no completion; the next quiet flushes",
-        Some(Form::UnrecordedMessage) if operation == "put_signal" => "data and signal fit into one message",
         Some(Form::UnrecordedMessage) => "the target's CPU moves the bytes anyway; many share a message and an answer",
         Some(Form::Message) if operation == "put" => "many share a message and an acknowledgement",
         Some(Form::Message) if operation == "put_signal" => "data and signal fit into one message",

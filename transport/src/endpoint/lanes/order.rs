@@ -198,13 +198,6 @@ impl Lanes {
     ) -> Protocol {
         let unrecorded = match completion {
             Completion::Unsignaled if matches!(command, Command::Put { .. }) => self.unrecorded(pe, at, lane),
-            // A peer waits for a signal, so an endpoint with one that another lane may have to repeat is active.
-            Completion::Unsignaled
-                if matches!(command, Command::PutSignal { .. })
-                    && self.connections[at * self.rails + lane].failover.is_none() =>
-            {
-                self.unrecorded(pe, at, lane)
-            }
             _ => Unrecorded::Nothing,
         };
         self.select_with(at, lane, command, completion, profile, unrecorded)
