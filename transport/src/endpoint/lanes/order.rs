@@ -510,7 +510,7 @@ mod tests {
             let signal = Signal { offset: 0, value: 1, op: AmoOp::Set };
             let command = Command::PutSignal { dest: 0, source: Source::Stable(std::ptr::null()), len, signal };
             let placed = lanes.place(1, &command, Completion::Signaled, Priority::Urgent, &profile);
-            placed.unwrap().1.flags.cut.is_some()
+            placed.unwrap().1.flags.segmented.is_some()
         };
         assert!(!cut(&mut lanes, 64 * MEGABYTE), "no speed is known");
         // A round trip takes 10 ms at most, and two lanes save half of the time of one.
