@@ -78,17 +78,27 @@ impl Capture {
         Ok(Node(node))
     }
 
-    /// Makes a node follow the nodes so far in place of `before`, which these follow.
+    /// Makes a node follow the nodes so far in place of `before`, which these follow or are.
     ///
     /// # Errors
     /// The driver's error.
     pub fn move_behind(&self, node: Node, before: &[Node]) -> Result<()> {
-        let (from, to) = (vec![node; before.len()], vec![node; self.nodes.len()]);
+        let (added, removed) = (missing_in(before, &self.nodes), missing_in(&self.nodes, before));
+        let to = vec![node; added.len().max(removed.len())];
         let raw = |nodes: &[Node]| nodes.as_ptr().cast::<CUgraphNode>();
-        // SAFETY: nodes of this graph, which is being captured; edges without data.
+        // The driver refuses an edge that is there already. A launch of no kernel adds no node.
+        if !added.is_empty() {
+            // SAFETY: nodes of this graph, which is being captured; edges without data.
+            unsafe {
+                cuda!(self.gpu, cuGraphAddDependencies_v2(self.graph, raw(&added), raw(&to), null(), added.len()))
+            }?;
+        }
+        if removed.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as above; these edges were added when `before` were the nodes so far.
         unsafe {
-            cuda!(self.gpu, cuGraphAddDependencies_v2(self.graph, raw(&self.nodes), raw(&to), null(), to.len()))?;
-            cuda!(self.gpu, cuGraphRemoveDependencies_v2(self.graph, raw(before), raw(&from), null(), from.len()))
+            cuda!(self.gpu, cuGraphRemoveDependencies_v2(self.graph, raw(&removed), raw(&to), null(), removed.len()))
         }
     }
 
@@ -97,7 +107,7 @@ impl Capture {
     /// # Errors
     /// The driver's error.
     pub fn follow(&self, stream: &Stream, nodes: &[Node]) -> Result<()> {
-        let mut more: Vec<Node> = nodes.iter().copied().filter(|node| !self.nodes.contains(node)).collect();
+        let mut more = missing_in(&self.nodes, nodes);
         if more.is_empty() {
             return Ok(());
         }
@@ -105,5 +115,23 @@ impl Capture {
         let places = more.as_mut_ptr().cast::<CUgraphNode>();
         // SAFETY: nodes of the graph that the stream is capturing; edges without data.
         unsafe { cuda!(self.gpu, cuStreamUpdateCaptureDependencies_v2(stream.raw(), places, null(), more.len(), add)) }
+    }
+}
+
+/// The nodes that are not among `known`.
+fn missing_in(known: &[Node], nodes: &[Node]) -> Vec<Node> {
+    nodes.iter().copied().filter(|node| !known.contains(node)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_that_stay_are_neither_added_nor_removed() {
+        let [a, b, c] = [1, 2, 3].map(|at| Node(std::ptr::without_provenance_mut(at)));
+        assert_eq!(missing_in(&[a, b], &[b, c]), [c]);
+        assert_eq!(missing_in(&[b, c], &[a, b]), [a]);
+        assert_eq!(missing_in(&[a, b], &[b, a]), [], "a launch of nothing");
     }
 }

@@ -148,6 +148,36 @@ def replayed(torch):
     done("torch: a graph from before a larger workspace")
 
 
+def halos_replayed(torch):
+    """A graph has halos of which two dimensions have no layers, so that their rounds launch nothing."""
+    n = symrail.n_pes()
+    grid = decomp.Grid((16, 16, 16), (n, 1), arrays=torch, heap_bytes=8 << 20)
+    pencils = [grid.empty("x", torch.float32, halo=widths) for widths in ((1, 0, 0), (0, 1, 0))]
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    for pencil in pencils:
+        pencil.array[:] = numbers(torch, pencil, torch.float32)
+        torch.cuda.synchronize()
+        grid.halo(pencil, periodic=True, stream=stream)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        for _ in range(2):
+            for pencil in pencils:
+                grid.halo(pencil, periodic=True, stream=stream)
+    first, second = (pencil.whole for pencil in pencils)
+    for _ in range(3):
+        first[0], first[-1], second[:, 0], second[:, -1] = -1, -1, -1, -1
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert bool((first[0] == first[-2]).all() and (first[-1] == first[1]).all()), "along X"
+        below, above = (pencils[1].start[1] - 1) % 16, pencils[1].stop[1] % 16
+        own = numbers(torch, pencils[1], torch.float32)[:, 0] - pencils[1].start[1] * 100
+        assert bool((second[:, 0] == own + below * 100).all() and (second[:, -1] == own + above * 100).all()), "along Y"
+    grid.free()
+    done("torch: halos in graphs")
+
+
 def refused(torch):
     """A PE that hears of a refused round takes part in the round of the call that raises it."""
     n, me = symrail.n_pes(), symrail.my_pe()
@@ -210,6 +240,7 @@ def main():
         two_streams(torch)
         new_memory(torch)
         replayed(torch)
+        halos_replayed(torch)
         if symrail.n_pes() > 1:
             refused(torch)
         fft(torch)
