@@ -130,8 +130,9 @@ pub struct DeviceLowLatency {
     share: usize,
     /// The symmetric memory, kept to be freed.
     block: usize,
-    /// Addresses and bytes of its words.
+    /// Addresses and bytes of its words, and of the rows that return.
     words: [(u64, u64); 4],
+    returned: (u64, u64),
     parameters: Turns<Used>,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
@@ -446,6 +447,7 @@ impl DeviceLowLatency {
             share,
             block,
             words,
+            returned: (heap.back, sizes.back),
             parameters,
             masks,
             late,
@@ -500,6 +502,13 @@ impl DeviceLowLatency {
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
+    }
+
+    /// The address, and bytes, of the rows that return here. Other ranks write only rows there, and only for weights that
+    /// a combine of this rank has sent. So from the end of a combine to the next one the caller may use it.
+    #[must_use]
+    pub fn returned_rows(&self) -> (u64, u64) {
+        self.returned
     }
 
     fn must_fit(&self, tokens: usize) -> Result<()> {

@@ -9,15 +9,17 @@ use symrail_ep::Error;
 use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape, LowLatencyMemory, LowLatencyTokens};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
+use super::views::Views;
 use super::tensors::{CombineCall, DispatchCall, Of, Results, dispatch_tensors, ep_low_latency_combine_tensors};
 use crate::errors::failed_on_gpu;
+use crate::memory::Memory;
 use crate::runtime::Runtime;
 
 const NO_DISPATCH: &str = "there was no low_latency_dispatch";
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLowLatency(OnGpu<LowLatency>);
+pub struct EpDeviceLowLatency(OnGpu<LowLatency>, Views);
 
 /// Buffers, or memory for them until their shape is known.
 struct LowLatency {
@@ -134,7 +136,7 @@ impl EpDeviceLowLatency {
             made.mask_late(mask_late)?;
             Ok(LowLatency::of(made))
         });
-        made.map(EpDeviceLowLatency)
+        Ok(EpDeviceLowLatency(made?, Views::default()))
     }
 
     /// Makes memory of so many bytes for buffers whose shape is told later. Collective.
@@ -144,7 +146,7 @@ impl EpDeviceLowLatency {
             let memory = LowLatencyMemory::new(device, bytes)?;
             Ok(LowLatency { memory: Mutex::new(Some(memory)), buffers: OnceLock::new() })
         });
-        made.map(EpDeviceLowLatency)
+        Ok(EpDeviceLowLatency(made?, Views::default()))
     }
 
     /// Tells the shape of buffers in reserved memory, in which late ranks are masked. Local. Returns whether the memory
@@ -169,9 +171,18 @@ impl EpDeviceLowLatency {
         })
     }
 
-    /// Frees the memory, when the GPU has ended all calls. Collective.
+    /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
+    /// memory exist.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
+        self.1.must_be_none()?;
         self.0.free(py)
+    }
+
+    /// The memory of rows that return, which no call uses between two combines.
+    fn returned(slf: &Bound<'_, Self>) -> PyResult<Memory> {
+        let Self(buffers, views) = slf.get();
+        let part = buffers.call(slf.py(), 0, |made, _| Ok(made.buffers()?.returned_rows()))?;
+        Ok(views.view(buffers.job(), slf.clone().into_any().unbind(), part))
     }
 
     /// Excludes a rank, or includes it again.

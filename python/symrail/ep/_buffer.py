@@ -11,7 +11,7 @@ from typing import Any
 from .. import _symrail
 from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError, UnsupportedError
-from . import _groups, _high
+from . import _groups, _high, _local
 from .._host_arrays import as_array, must_take, numbers
 from ._config import Config
 from ._device import DeviceLowLatency
@@ -214,6 +214,35 @@ class Buffer:
     def get_comm_stream(self) -> Any:
         """The stream (torch.cuda.Stream) of calls with `async_finish` on a GPU."""
         return self._stream.get()
+
+    @plain
+    def get_local_buffer_tensor(
+        self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
+    ) -> Any:
+        """A tensor of this rank's own memory on a GPU, of a shape (by default all of it), from the byte `offset` on. Local.
+
+        The memory is that of rows that return to this rank: by `combine`, or with `use_rdma_buffer` and
+        `low_latency_mode` by `low_latency_combine`. It exists from the first dispatch on. From the end of one combine
+        to the beginning of the next one no call reads or writes it, and a program may; meanwhile, in the order of
+        streams, it holds rows of that combine. Buffers cannot be remade or destroyed while such tensors exist
+        (StateError). Raises StateError before the first dispatch, and while a combine waits for its hook; ArgumentError
+        for more than there is, and for a Buffer without such bytes; UnsupportedError on the host, where other ranks
+        write into the buffers at any time, and where several hosts leave no such memory.
+        """
+        runtime = self._joined()
+        name = "num_rdma_bytes" if use_rdma_buffer else "num_nvl_bytes"
+        if not getattr(self, name):
+            raise ArgumentError(f"use_rdma_buffer={use_rdma_buffer}: this Buffer was made with {name}=0")
+        if runtime.device is None:
+            raise UnsupportedError(
+                "get_local_buffer_tensor: on the host other ranks write into the buffers at any time: allocate an array"
+            )
+        of_low = use_rdma_buffer and self.low_latency_mode
+        held = self._low_on_gpu if of_low else self._high_on_gpu
+        if held is None:
+            call = "low_latency_dispatch" if of_low else "dispatch"
+            raise StateError(f"get_local_buffer_tensor: before the first {call} on the GPU there is no memory")
+        return _local.part(held.returned(), dtype, size, offset)
 
     @staticmethod
     def capture() -> EventOverlap:

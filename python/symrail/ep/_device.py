@@ -182,6 +182,11 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
 
         return combined, receive
 
+    def returned(self) -> _symrail.Memory:
+        """The memory of rows that return."""
+        self._must_be_closed("low_latency_combine")
+        return self.buffers().returned()
+
     def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """A tensor for the next combine with `zero_copy`; one for all handles of a shape."""
         import torch

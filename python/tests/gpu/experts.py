@@ -11,7 +11,7 @@ import traceback
 import symrail
 import symrail.ep as deep_ep
 import torch
-from symrail.errors import ArgumentError, StateError
+from symrail.errors import ArgumentError, StateError, UnsupportedError
 
 MOST, HIDDEN, K, EACH = 40, 256, 4, 3
 # Added to the seeds of inputs: no two groups have the same.
@@ -273,6 +273,37 @@ def order(buffer, ranks):
         assert "resolve_neg()" in str(error), error
 
 
+def local(buffer, ranks, me):
+    """Memory of rows that return is the caller's between two combines: what is written there changes no result."""
+    of_low = dict(use_rdma_buffer=True)
+    fresh = deep_ep.Buffer(None, 1 << 20, 1 << 20, low_latency_mode=True, num_max_tokens_per_rank=MOST)
+    for given in ({}, of_low):
+        must_raise(StateError, lambda: fresh.get_local_buffer_tensor(torch.int8, **given))
+    fresh.destroy()
+    kinds = [of_low] if ranks == 1 else [{}, of_low]
+    try:
+        # Every bit is set: a number of each kind of rows that would be found in a sum.
+        for given in kinds:
+            buffer.get_local_buffer_tensor(torch.uint8, **given).fill_(0xFF)
+    except UnsupportedError as error:
+        assert "allocate a tensor" in str(error), error
+        return
+    rounds(buffer, ranks, me)
+    many(buffer, ranks, me)
+    for given in kinds:
+        whole = buffer.get_local_buffer_tensor(torch.uint8, **given)
+        part = buffer.get_local_buffer_tensor(torch.float32, torch.Size([2, 3]), offset=128, **given)
+        assert part.shape == (2, 3) and part.data_ptr() == whole.data_ptr() + 128 and part.device == whole.device
+        part.fill_(1.5)
+        assert torch.equal(whole[128:152].view(torch.float32), torch.full((6,), 1.5, device="cuda"))
+        size = (len(whole) // 4 + 1,)
+        for wrong in (dict(size=size), dict(offset=2), dict(offset=-4), dict(offset=len(whole) + 4), dict(size=(-1,))):
+            must_raise(ArgumentError, lambda: buffer.get_local_buffer_tensor(torch.float32, **wrong, **given))
+    # Buffers are not freed below it.
+    must_raise(StateError, buffer._low_on_gpu.free)
+    del whole, part
+
+
 def streams(buffer, ranks, me):
     """Calls of one Buffer on two streams, whose events nobody waits for before the end."""
     experts, found = EACH * ranks, []
@@ -386,6 +417,7 @@ def main():
     graph(buffer, ranks, me)
     rounds(buffer, ranks, me)
     streams(buffer, ranks, me)
+    local(buffer, ranks, me)
     if ranks > 1:
         joins(size, ranks, me)
     status = torch.ones(ranks, dtype=torch.int32, device="cuda")
