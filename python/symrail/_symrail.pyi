@@ -463,11 +463,12 @@ class EpDeviceLowLatency:
         self,
         stream: int,
         receives: bool,
+        encodes: bool,
         held: list[int],
         of: tuple[int | None, int, _LowShape],
         call: _CombineCall,
     ) -> tuple[Any, int, _LowParts]: ...
-    def receive_combine(self, stream: int, to: _LowParts) -> None: ...
+    def receive_combine(self, stream: int, encodes: bool, to: _LowParts) -> None: ...
     def returned(self) -> Memory: ...
 
 class EpLowLatency:

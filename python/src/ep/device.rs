@@ -6,11 +6,13 @@ use pyo3::prelude::*;
 use symrail::kernels::cuda::Stream;
 use symrail_core::lock;
 use symrail_ep::Error;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape, LowLatencyMemory, LowLatencyTokens};
+use symrail_ep::cuda::{
+    DeviceLowLatency, DeviceReceived, DeviceReturns, DeviceShape, LowLatencyMemory, LowLatencyTokens,
+};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
-use super::views::Views;
 use super::tensors::{CombineCall, DispatchCall, Of, Results, dispatch_tensors, ep_low_latency_combine_tensors};
+use super::views::Views;
 use crate::errors::failed_on_gpu;
 use crate::memory::Memory;
 use crate::runtime::Runtime;
@@ -52,6 +54,10 @@ pub type Received = (u64, u64, u64, u64, u64, u64, u64, u64, bool);
 
 fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, packs): Received) -> DeviceReceived {
     DeviceReceived { rows, scales, counts, sources, ranges, number, all_counts, waits, packs }
+}
+
+fn form(encodes: bool) -> DeviceReturns {
+    if encodes { DeviceReturns::Encoded } else { DeviceReturns::Plain }
 }
 
 type Array<'py> = Bound<'py, PyAny>;
@@ -99,16 +105,21 @@ impl EpDeviceLowLatency {
         })
     }
 
-    fn launch_combine(&self, py: Python<'_>, stream: usize, parts: Parts, to: Option<Sums>) -> PyResult<()> {
-        let (rows, weights, number, count) = parts;
+    fn launch_combine(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        (rows, weights, number, count): Parts,
+        encodes: bool,
+        to: Option<Sums>,
+    ) -> PyResult<()> {
+        let (parts, form) = ([rows, weights, number], form(encodes));
         self.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             unsafe {
                 match to {
-                    Some((topk, out, waits, _)) => {
-                        buffers.combine(stream, [rows, weights, number], count, [topk, out, waits])
-                    }
-                    None => buffers.send_combine(stream, rows, weights, count, number),
+                    Some((topk, out, waits, _)) => buffers.combine(stream, parts, count, [topk, out, waits], form),
+                    None => buffers.send_combine(stream, parts, count, form),
                 }
             }
         })
@@ -218,13 +229,14 @@ impl EpDeviceLowLatency {
     }
 
     /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. With `receives`
-    /// adds up the rows of this rank's tokens. Returns the sums, the address of the handle's ranges, and what
+    /// adds up the rows of this rank's tokens; with `encodes` they return in 10 bits for each element. Returns the sums, the address of the handle's ranges, and what
     /// `receive_combine` takes. Nothing is sent, and there are no sums, if that address is none of `held`.
     fn combine<'py>(
         &self,
         py: Python<'py>,
         stream: usize,
         receives: bool,
+        encodes: bool,
         held: Vec<u64>,
         of: Of,
         call: CombineCall<'py>,
@@ -234,15 +246,18 @@ impl EpDeviceLowLatency {
         if !held.contains(&ranges) {
             return Ok((None, ranges, to));
         }
-        self.launch_combine(py, stream, parts, receives.then_some(to))?;
+        self.launch_combine(py, stream, parts, encodes, receives.then_some(to))?;
         Ok((Some(sums), ranges, to))
     }
 
     /// Adds up the rows of this rank's tokens.
-    fn receive_combine(&self, py: Python<'_>, stream: usize, to: Sums) -> PyResult<()> {
+    fn receive_combine(&self, py: Python<'_>, stream: usize, encodes: bool, to: Sums) -> PyResult<()> {
         let (topk, out, waits, count) = to;
-        // SAFETY: as above.
-        self.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, count, out, waits) })
+        let form = form(encodes);
+        self.call(py, stream, |buffers, stream| {
+            // SAFETY: as above.
+            unsafe { buffers.receive_combine(stream, count, [topk, out, waits], form) }
+        })
     }
 
     /// The masked ranks, after all calls so far; the GPU masks late ones itself. Raises the calls' other errors.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -31,11 +29,6 @@ def _must_be_one(async_finish: bool, return_recv_hook: bool) -> None:
         raise ArgumentError("async_finish and return_recv_hook do not go together")
 
 
-@functools.cache
-def _say_once(what: str) -> None:
-    logging.getLogger("symrail.ep").warning(what)
-
-
 class Buffer:
     """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
 
@@ -43,11 +36,13 @@ class Buffer:
     current stream instead. With `async_finish` it is in the order of the communication stream, behind `previous_event`,
     or the current stream's earlier work without one; the current stream waits for the returned event. With
     `allocate_on_comm_stream` results are that stream's memory. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, and on a GPU `use_logfmt`. Sums
-    are formed in FP32 in the order of ranks, so that each call gives the same bits.
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl` and `use_fabric`. Sums are formed in FP32 in the
+    order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
+    # Whether the host's buffers for dispatch and combine are made with the Buffer, or by the first call.
+    _makes_at_once = True
 
     def __init__(
         self,
@@ -109,7 +104,7 @@ class Buffer:
         self._for_high, self._timeout = for_high, timeout
         # Where the heap is for a GPU, only calls with host arrays need these buffers.
         self._high: _symrail.EpHighThroughput | None = None
-        if self.runtime.device is None and for_high:
+        if self._makes_at_once and self.runtime.device is None and for_high:
             self._high = _symrail.EpHighThroughput(self.runtime, for_high, timeout)
         self._low = (
             LowLatency(self.runtime, num_rdma_bytes, enable_shrink, timeout) if low_latency_mode else None
@@ -486,17 +481,16 @@ class Buffer:
         `x` has the layout of `low_latency_dispatch`'s result; `topk_idx` and `topk_weights` are those of this rank's
         own tokens. Slots of masked ranks are left out. A dispatch may have several combines, and on a GPU a combine may
         follow the next dispatch (StateError behind further ones). With `use_logfmt` rows cross in 10 bits for
-        each element (LogFMT-10), if magnitudes below 1 make that shorter; on a GPU, where one sum crosses for each token
-        and rank, it changes nothing. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
-        `out`), an event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
+        each element (LogFMT-10), if magnitudes below 1 make that shorter; on a GPU these are the sums of a token and
+        rank, in groups of 128 elements, between ranks that both pass it and reach each other's memory.
+        `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or `out`), an
+        event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
         _must_be_one(async_finish, return_recv_hook)
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
-            if use_logfmt:
-                _say_once("low_latency_combine: use_logfmt=True changes nothing on a GPU: sums come back as they are")
             stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
-            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives)
+            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives, use_logfmt)
             if not async_finish:
                 combined, hook = low.combine(*arguments)
                 return combined, at_current_stream(self._stream.gpu, low.check), hook
