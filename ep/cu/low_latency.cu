@@ -4,6 +4,7 @@
 // The time of a kernel is that of its chain of dependent waits. So a block handles all tokens of its part at a time,
 // each thread has many loads in flight, and the thread or warp that has written data also sets its word.
 #include "cast.cuh"
+#include "logfmt.cuh"
 
 // The most warps of a block.
 #define MOST_WARPS 16
@@ -379,6 +380,60 @@ struct pieces_of_sum {
             symrail_store((symrail_wide*)to + at + i * step, {two[0] | two[1] << 32, two[2] | two[3] << 32});
         }
     }
+    // The same for groups that are encoded where they can be. All lanes of a warp call this.
+    __device__ void store_encoded(const float* logs, char* to, symrail_u32 at, symrail_u32 step, symrail_u32 end,
+                                  symrail_u32* encoded) {
+#pragma unroll
+        for (int i = 0; i < PIECES_AHEAD; i++) {
+            symrail_u32 piece = at + i * step, two[4];
+            if (piece - threadIdx.x % 32 >= end) break;
+            for (int j = 0; j < 4; j++) two[j] = two_to_bf16(sums[i][2 * j], sums[i][2 * j + 1]);
+            store_group(logs, to, piece, end, two, encoded);
+        }
+    }
+    // Adds rows that have returned, whose groups may be encoded.
+    __device__ void add_returned(const float* logs, const listed_terms& terms, const row_format* formats, symrail_u32 base,
+                                 symrail_u32 at, symrail_u32 step, symrail_u32 end) {
+        auto is_there = [&](int n, int i) { return base + n < terms.many && terms.rows[base + n] != 0 && at + i * step < end; };
+        bool encoded[AHEAD][PIECES_AHEAD];
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++)
+#pragma unroll
+            for (int i = 0; i < PIECES_AHEAD; i++) {
+                if (!is_there(n, i)) continue;
+                encoded[n][i] = formats[base + n].has_encoded((at + i * step) / GROUP_PIECES);
+                piece[n][i] = load_piece((const char*)terms.rows[base + n], at + i * step, encoded[n][i]);
+            }
+#pragma unroll
+        for (int n = 0; n < AHEAD; n++)
+#pragma unroll
+            for (int i = 0; i < PIECES_AHEAD; i++) {
+                if (!is_there(n, i)) continue;
+                symrail_wide found = piece[n][i];
+                symrail_u32 two[4] = {(symrail_u32)found.a, (symrail_u32)(found.a >> 32), (symrail_u32)found.b, (symrail_u32)(found.b >> 32)};
+                float values[8];
+                for (int j = 0; j < 8; j++) values[j] = j % 2 == 0 ? low(two[j / 2]) : high(two[j / 2]);
+                if (encoded[n][i]) decode_piece(logs, found, at + i * step, values);
+                for (int j = 0; j < 8; j++) sums[i][j] = __fadd_rn(sums[i][j], values[j]);
+            }
+    }
+};
+
+// The forms in which rows return, each for kernels of its own.
+struct plain_rows {
+    static constexpr bool ENCODES = false;
+    const float* logs;
+    static __device__ plain_rows make() { return {nullptr}; }
+};
+struct encoded_rows {
+    static constexpr bool ENCODES = true;
+    const float* logs;
+    static __device__ encoded_rows make() { return {share_logs()}; }
+};
+// Whether a row's rank has asked for it to be encoded, and which of its groups are.
+struct encoded_row {
+    bool asked;
+    symrail_u32 groups[MOST_GROUP_WORDS];
 };
 
 // A row that a block sends back: its destination and word. The first warp of the threads that add it fills this.
@@ -428,10 +483,12 @@ static __device__ bool find_row(const parameters& p, symrail_u64 number, const c
 
 // A block sends some sums back. The rows are in flight while it waits for the weights. `is_added` is called before the
 // delivery.
-template <class F>
-static __device__ void send_sums(const parameters& p, symrail_u64 base, const char* rows, const float* weights, const F& is_added) {
+template <class R, class F>
+static __device__ void send_sums(const parameters& p, symrail_u64 base, const char* rows, const float* weights, const R& form,
+                                 const F& is_added) {
     __shared__ listed_terms listed[TOGETHER];
     __shared__ row_back backs[TOGETHER];
+    __shared__ encoded_row encoded[TOGETHER];
     symrail_u32 pieces = (symrail_u32)(p.hidden / 8), lane = threadIdx.x % 32;
     symrail_u32 step = blockDim.x / TOGETHER, mine = threadIdx.x / step, at = threadIdx.x % step;
     listed_terms& terms = listed[mine];
@@ -439,6 +496,7 @@ static __device__ void send_sums(const parameters& p, symrail_u64 base, const ch
     symrail_u32 term = 0;
     bool finds = at < 32, found = finds && find_row(p, base + mine, rows, terms, backs[mine], weight, term);
     if (finds && !found && lane == 0) terms.many = 0;
+    if (R::ENCODES && finds && lane < MOST_GROUP_WORDS) encoded[mine].groups[lane] = 0;
     __syncthreads();
     symrail_u32 many = terms.many;
     const row_back& back = backs[mine];
@@ -454,14 +512,20 @@ static __device__ void send_sums(const parameters& p, symrail_u64 base, const ch
         terms.weights[term] = its;
         if (!come) terms.many = 0;
     }
+    if (R::ENCODES && finds) {
+        // The rank asked before it sent its weights.
+        __syncwarp();
+        if (lane == 0) encoded[mine].asked = found && asks(p, back.rank);
+    }
     __syncthreads();
-    bool sends = many > 0 && terms.many == many;
-    for (symrail_u32 piece = at; sends && piece < pieces;) {
+    bool sends = many > 0 && terms.many == many, encodes = R::ENCODES && encoded[mine].asked;
+    for (symrail_u32 piece = at; sends && (R::ENCODES ? piece - lane : piece) < pieces;) {
         for (symrail_u32 slot = 0; slot < many; slot += ROWS_AHEAD) {
             if (slot != 0) now.load(terms, slot, piece, step, pieces);
             now.add<true>(terms, slot, piece, step, pieces);
         }
-        now.store(back.to, piece, step, pieces);
+        if (encodes) now.store_encoded(form.logs, back.to, piece, step, pieces, encoded[mine].groups);
+        else now.store(back.to, piece, step, pieces);
         piece += PIECES_AHEAD * step;
         now.clear();
         now.load(terms, 0, piece, step, pieces);
@@ -472,7 +536,14 @@ static __device__ void send_sums(const parameters& p, symrail_u64 base, const ch
     if (!sends || !finds || (back.rank == p.me && p.own_words != OF_ROWS)) return;
     if (is_far(p, back.rank)) {
         send_far(p, back.rank, back.part);
-    } else if (lane == 0) {
+        return;
+    }
+    if (encodes) {
+        store_format(p, back.rank, back.word - row_word(p, p.combine, p.me, 0), encoded[mine].groups);
+        // Lets one lane's fence cover the writes of the whole warp.
+        __syncwarp();
+    }
+    if (lane == 0) {
         symrail_fence_sys();
         symrailx_signal_op(back.word, p.combine, SYMRAIL_SIGNAL_SET, (int)back.rank);
     }
@@ -493,22 +564,34 @@ static __device__ void note_combine(parameters* given, const parameters& p, bool
 // Any number of blocks send sums of the experts' rows (bfloat16, in the order of the dispatch) back to the ranks of the
 // tokens. A block forms some sums at a time. `number` is that of the dispatch whose tokens return. Nothing is sent of one
 // whose memory was reused.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_send_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number) {
+template <class R>
+static __device__ void send_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens,
+                                    const symrail_u64* number) {
     __shared__ parameters p;
     share_parameters(p, given);
     bool is_held = begin_combine(p, *number);
     if (blockIdx.x == 0 && threadIdx.x == 0) note_combine(given, p, is_held);
     if (!is_held) return;
     symrail_u64 all = p.ranks * p.parts * part_rows(p);
+    if (R::ENCODES && blockIdx.x == 0) ask_for_encoded_rows(p);
     if (blockIdx.x == 0) send_weights(p, weights, tokens), note_far_weights(p);
+    const R form = R::make();
     for (symrail_u64 base = blockIdx.x * TOGETHER; base < all; base += gridDim.x * TOGETHER)
-        send_sums(p, base, rows, weights, [] {});
+        send_sums(p, base, rows, weights, form, [] {});
+}
+#define SENT_ARGUMENTS parameters *given, const char *rows, const float *weights, symrail_u64 tokens, const symrail_u64 *number
+extern "C" __global__ void __launch_bounds__(512, 1) ep_send_combine(SENT_ARGUMENTS) {
+    send_combine<plain_rows>(given, rows, weights, tokens, number);
+}
+// With rows that are encoded for ranks that ask for it, as this one does.
+extern "C" __global__ void __launch_bounds__(512, 1) ep_send_combine_encoded(SENT_ARGUMENTS) {
+    send_combine<encoded_rows>(given, rows, weights, tokens, number);
 }
 
 // A warp lists the rows that return for a token, in the order of their ranks.
+template <class R>
 static __device__ void find_sums(const parameters& p, symrail_u64 token, const long long* topk, symrail_u64 tokens,
-                                 listed_terms& terms) {
+                                 listed_terms& terms, row_format* formats) {
     symrail_u64 slot = token * p.k, bytes = 2 * p.hidden;
     symrail_u32 lane = threadIdx.x, each = ((symrail_u32)tokens + (symrail_u32)p.parts - 1) / (symrail_u32)p.parts;
     long long expert = lane < p.k ? topk[slot + lane] : -1;
@@ -526,23 +609,30 @@ static __device__ void find_sums(const parameters& p, symrail_u64 token, const l
     bool come = (rank == p.me && p.own_words != OF_ROWS) || word_from(p, word, p.combine, p.round, rank) != 0;
     if (come) row = rank == p.me ? p.own_back + number * bytes : back_at(p, p.combine, rank, number);
     terms.rows[before] = row;
+    if (R::ENCODES) formats[before].find(p, rank, number, come);
 }
 // A block adds one of the parts of a token's rows.
+template <class R>
 static __device__ void add_unit(const parameters& p, symrail_u64 unit, const long long* topk, symrail_u64 tokens, char* out,
-                                symrail_u64 blocks) {
+                                symrail_u64 blocks, const R& form) {
     __shared__ listed_terms terms;
+    __shared__ row_format formats[32];
     symrail_u64 token = unit % tokens, pieces = p.hidden / 8, step = blockDim.x;
     // All threads have read the rows of the previous unit.
     __syncthreads();
-    if (threadIdx.x < 32) find_sums(p, token, topk, tokens, terms);
+    if (threadIdx.x < 32) find_sums<R>(p, token, topk, tokens, terms, formats);
     __syncthreads();
     symrail_u64 part = (pieces + blocks - 1) / blocks, first = unit / tokens * part;
     symrail_u64 end = first + part < pieces ? first + part : pieces;
     for (symrail_u64 at = first + threadIdx.x; at < end; at += PIECES_AHEAD * step) {
         pieces_of_sum<RETURNS_AHEAD> found;
         for (symrail_u32 slot = 0; slot < terms.many; slot += RETURNS_AHEAD) {
+            if (R::ENCODES) {
+                found.add_returned(form.logs, terms, formats, slot, at, step, end);
+                continue;
+            }
             found.load(terms, slot, at, step, end);
-            found.add<false>(terms, slot, at, step, end);
+            found.template add<false>(terms, slot, at, step, end);
         }
         found.store(out + token * 2 * p.hidden, at, step, end);
     }
@@ -560,17 +650,18 @@ static __device__ void wait_for_rows(const parameters& p, symrail_u64 rank) {
         word_from(p, row_word(p, p.combine, rank, number), p.combine, p.round, rank);
 }
 // There are `blocks` units for each token. Any number of blocks share them. `waits`, if given, is added to as by a dispatch.
+template <class R>
 static __device__ void add_units(const parameters& p, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
-                                 symrail_u64* waits, symrail_u64 since) {
+                                 symrail_u64* waits, symrail_u64 since, const R& form) {
     // One block adds a whole token, with the row of a rank or without it, where the call goes on without late ranks.
     if (p.mask_late) blocks = 1;
     if (blockIdx.x == 0 && waits != nullptr) add_waits(p, waits, since, [&](symrail_u64 rank) { wait_for_rows(p, rank); });
-    for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x) add_unit(p, unit, topk, tokens, out, blocks);
+    for (symrail_u64 unit = blockIdx.x; unit < tokens * blocks; unit += gridDim.x) add_unit(p, unit, topk, tokens, out, blocks, form);
 }
 // `ends`: the last block ends the combine.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_receive_combine(parameters* given, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
-                       symrail_u64* waits, symrail_u64 ends) {
+template <class R>
+static __device__ void receive_combine(parameters* given, const long long* topk, symrail_u64 tokens, char* out, symrail_u64 blocks,
+                                       symrail_u64* waits, symrail_u64 ends) {
     __shared__ parameters p;
     symrail_u64 since = waits != nullptr ? symrail_now() : 0;
     share_parameters(p, given);
@@ -580,18 +671,26 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     bool goes = p.round != 0 && p.sent < p.round + 2;
     if (!goes && p.round != 0 && blockIdx.x == 0 && threadIdx.x == 0) differ(p, NOT_HELD);
     if (goes && blockIdx.x == 0) note_far_words(p);
-    if (goes) add_units(p, topk, tokens, out, blocks, waits, since);
+    if (goes) add_units(p, topk, tokens, out, blocks, waits, since, R::make());
     // One block suffices, and it need not be the last one that accesses memory of the combine.
     if (!ends || blockIdx.x != gridDim.x - 1) return;
     note_departed(p);
     __syncthreads();
     if (threadIdx.x == 0) end_combine(given, p);
 }
+#define SUMS_ARGUMENTS \
+    parameters *given, const long long *topk, symrail_u64 tokens, char *out, symrail_u64 blocks, symrail_u64 *waits, symrail_u64 ends
+extern "C" __global__ void __launch_bounds__(512, 1) ep_receive_combine(SUMS_ARGUMENTS) {
+    receive_combine<plain_rows>(given, topk, tokens, out, blocks, waits, ends);
+}
+extern "C" __global__ void __launch_bounds__(512, 1) ep_receive_combine_encoded(SUMS_ARGUMENTS) {
+    receive_combine<encoded_rows>(given, topk, tokens, out, blocks, waits, ends);
+}
 
 // Both in one launch, for jobs without far ranks. Any number of blocks.
-extern "C" __global__ void __launch_bounds__(512, 1)
-    ep_combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens, const symrail_u64* number,
-               const long long* topk, char* out, symrail_u64 blocks, symrail_u64* waits) {
+template <class R>
+static __device__ void combine(parameters* given, const char* rows, const float* weights, symrail_u64 tokens,
+                               const symrail_u64* number, const long long* topk, char* out, symrail_u64 blocks, symrail_u64* waits) {
     __shared__ parameters p;
     symrail_u64 since = waits != nullptr ? symrail_now() : 0;
     // Read before the ticket is taken: the block with the last one writes the next call's parameters.
@@ -600,11 +699,13 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     if (threadIdx.x == 0) p.own_words = OF_ROWS;
     bool is_held = begin_combine(p, *number);
     symrail_u64 units = is_held ? (p.ranks * p.parts * part_rows(p) + TOGETHER - 1) / TOGETHER : 0, unit;
+    const R form = R::make();
     while ((unit = all.take()) < units) {
+        if (R::ENCODES && unit == 0) ask_for_encoded_rows(p);
         if (unit == 0) send_weights(p, weights, tokens);
-        send_sums(p, unit * TOGETHER, rows, weights, [&] { all.ask(); });
+        send_sums(p, unit * TOGETHER, rows, weights, form, [&] { all.ask(); });
     }
-    if (is_held) add_units(p, topk, tokens, out, blocks, waits, since);
+    if (is_held) add_units(p, topk, tokens, out, blocks, waits, since, form);
     if (unit != units + gridDim.x - 1) return;
     note_departed(p);
     __syncthreads();
@@ -612,6 +713,13 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     note_combine(given, p, is_held);
     given->combined = p.combine;
     given->tickets = 0;
+}
+#define COMBINE_ARGUMENTS SENT_ARGUMENTS, const long long *topk, char *out, symrail_u64 blocks, symrail_u64 *waits
+extern "C" __global__ void __launch_bounds__(512, 1) ep_combine(COMBINE_ARGUMENTS) {
+    combine<plain_rows>(given, rows, weights, tokens, number, topk, out, blocks, waits);
+}
+extern "C" __global__ void __launch_bounds__(512, 1) ep_combine_encoded(COMBINE_ARGUMENTS) {
+    combine<encoded_rows>(given, rows, weights, tokens, number, topk, out, blocks, waits);
 }
 
 // One block ends a combine without tokens here.

@@ -40,8 +40,11 @@ struct heap_parts {
     symrail_u64 weights_out;
     /* For each rank the round in which it left this one behind. */
     symrail_u64 left;
+    /* For each rank the last combine for which it asked for encoded rows; for each returning row the combine
+     * that has encoded it, and which of its groups are. */
+    symrail_u64 formats;
 };
-static_assert(sizeof(heap_parts) == 72, "heap_parts");
+static_assert(sizeof(heap_parts) == 80, "heap_parts");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, incoming) == 0, "heap_parts.incoming");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, outgoing) == 8, "heap_parts.outgoing");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, words) == 16, "heap_parts.words");
@@ -51,6 +54,7 @@ static_assert(SYMRAIL_OFFSETOF(heap_parts, back_out) == 40, "heap_parts.back_out
 static_assert(SYMRAIL_OFFSETOF(heap_parts, weights) == 48, "heap_parts.weights");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, weights_out) == 56, "heap_parts.weights_out");
 static_assert(SYMRAIL_OFFSETOF(heap_parts, left) == 64, "heap_parts.left");
+static_assert(SYMRAIL_OFFSETOF(heap_parts, formats) == 72, "heap_parts.formats");
 
 /* The parameters of all kernels. */
 struct parameters {
@@ -107,7 +111,7 @@ struct parameters {
     symrail_u64 combine;
     symrail_u64 own_words;
 };
-static_assert(sizeof(parameters) == 328, "parameters");
+static_assert(sizeof(parameters) == 336, "parameters");
 static_assert(SYMRAIL_OFFSETOF(parameters, ranks) == 0, "parameters.ranks");
 static_assert(SYMRAIL_OFFSETOF(parameters, me) == 8, "parameters.me");
 static_assert(SYMRAIL_OFFSETOF(parameters, share) == 16, "parameters.share");
@@ -118,27 +122,27 @@ static_assert(SYMRAIL_OFFSETOF(parameters, parts) == 48, "parameters.parts");
 static_assert(SYMRAIL_OFFSETOF(parameters, part) == 56, "parameters.part");
 static_assert(SYMRAIL_OFFSETOF(parameters, has_far) == 64, "parameters.has_far");
 static_assert(SYMRAIL_OFFSETOF(parameters, heap) == 72, "parameters.heap");
-static_assert(SYMRAIL_OFFSETOF(parameters, masks) == 144, "parameters.masks");
-static_assert(SYMRAIL_OFFSETOF(parameters, late) == 152, "parameters.late");
-static_assert(SYMRAIL_OFFSETOF(parameters, far) == 160, "parameters.far");
-static_assert(SYMRAIL_OFFSETOF(parameters, back_numbers) == 168, "parameters.back_numbers");
-static_assert(SYMRAIL_OFFSETOF(parameters, places) == 176, "parameters.places");
-static_assert(SYMRAIL_OFFSETOF(parameters, ready) == 184, "parameters.ready");
-static_assert(SYMRAIL_OFFSETOF(parameters, lost) == 192, "parameters.lost");
-static_assert(SYMRAIL_OFFSETOF(parameters, own_in) == 200, "parameters.own_in");
-static_assert(SYMRAIL_OFFSETOF(parameters, own_back) == 208, "parameters.own_back");
-static_assert(SYMRAIL_OFFSETOF(parameters, notes) == 216, "parameters.notes");
-static_assert(SYMRAIL_OFFSETOF(parameters, sent) == 224, "parameters.sent");
-static_assert(SYMRAIL_OFFSETOF(parameters, received) == 232, "parameters.received");
-static_assert(SYMRAIL_OFFSETOF(parameters, combining) == 240, "parameters.combining");
-static_assert(SYMRAIL_OFFSETOF(parameters, combined) == 248, "parameters.combined");
-static_assert(SYMRAIL_OFFSETOF(parameters, combining_of) == 256, "parameters.combining_of");
-static_assert(SYMRAIL_OFFSETOF(parameters, formats) == 264, "parameters.formats");
-static_assert(SYMRAIL_OFFSETOF(parameters, tickets) == 280, "parameters.tickets");
-static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 288, "parameters.mask_late");
-static_assert(SYMRAIL_OFFSETOF(parameters, round) == 296, "parameters.round");
-static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 304, "parameters.fp8");
-static_assert(SYMRAIL_OFFSETOF(parameters, combine) == 312, "parameters.combine");
-static_assert(SYMRAIL_OFFSETOF(parameters, own_words) == 320, "parameters.own_words");
+static_assert(SYMRAIL_OFFSETOF(parameters, masks) == 152, "parameters.masks");
+static_assert(SYMRAIL_OFFSETOF(parameters, late) == 160, "parameters.late");
+static_assert(SYMRAIL_OFFSETOF(parameters, far) == 168, "parameters.far");
+static_assert(SYMRAIL_OFFSETOF(parameters, back_numbers) == 176, "parameters.back_numbers");
+static_assert(SYMRAIL_OFFSETOF(parameters, places) == 184, "parameters.places");
+static_assert(SYMRAIL_OFFSETOF(parameters, ready) == 192, "parameters.ready");
+static_assert(SYMRAIL_OFFSETOF(parameters, lost) == 200, "parameters.lost");
+static_assert(SYMRAIL_OFFSETOF(parameters, own_in) == 208, "parameters.own_in");
+static_assert(SYMRAIL_OFFSETOF(parameters, own_back) == 216, "parameters.own_back");
+static_assert(SYMRAIL_OFFSETOF(parameters, notes) == 224, "parameters.notes");
+static_assert(SYMRAIL_OFFSETOF(parameters, sent) == 232, "parameters.sent");
+static_assert(SYMRAIL_OFFSETOF(parameters, received) == 240, "parameters.received");
+static_assert(SYMRAIL_OFFSETOF(parameters, combining) == 248, "parameters.combining");
+static_assert(SYMRAIL_OFFSETOF(parameters, combined) == 256, "parameters.combined");
+static_assert(SYMRAIL_OFFSETOF(parameters, combining_of) == 264, "parameters.combining_of");
+static_assert(SYMRAIL_OFFSETOF(parameters, formats) == 272, "parameters.formats");
+static_assert(SYMRAIL_OFFSETOF(parameters, tickets) == 288, "parameters.tickets");
+static_assert(SYMRAIL_OFFSETOF(parameters, mask_late) == 296, "parameters.mask_late");
+static_assert(SYMRAIL_OFFSETOF(parameters, round) == 304, "parameters.round");
+static_assert(SYMRAIL_OFFSETOF(parameters, fp8) == 312, "parameters.fp8");
+static_assert(SYMRAIL_OFFSETOF(parameters, combine) == 320, "parameters.combine");
+static_assert(SYMRAIL_OFFSETOF(parameters, own_words) == 328, "parameters.own_words");
 
 #endif

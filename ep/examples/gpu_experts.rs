@@ -8,8 +8,9 @@ use symrail::Runtime;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Gpu, Stream};
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyTokens};
-use symrail_ep::{DataType, WaitLimit, fp8};
+use symrail_ep::cuda::DeviceReturns::{Encoded, Plain};
+use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceReturns, DeviceRows, DeviceShape, LowLatencyTokens};
+use symrail_ep::{DataType, WaitLimit, fp8, logfmt};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -38,9 +39,9 @@ fn main() -> Result<(), Failure> {
             println!("well: {shape:?}, {kind:?}, peers {}", if mapped { "mapped" } else { "through the proxy" });
         }
     }
-    for kind in [FP8, BF16].into_iter().filter(|_| measure && mapped) {
+    for (kind, form) in [(FP8, Plain), (BF16, Plain), (BF16, Encoded)].into_iter().filter(|_| measure && mapped) {
         let experts = 256 / rt.n_pes() as usize * rt.n_pes() as usize;
-        time(&rt, &device, &nvrtc, (DeviceShape { most_tokens: 128, hidden: 7168, experts, k: 8 }, kind))?;
+        time(&rt, &device, &nvrtc, (DeviceShape { most_tokens: 128, hidden: 7168, experts, k: 8 }, kind, form))?;
     }
     rt.barrier_all()?;
     device.close()?;
@@ -86,9 +87,15 @@ impl Input {
     }
 }
 
-/// An expert's result for a token.
+/// An expert's result for a token. Sums of results of some tokens are below 1, so that they can be encoded.
 fn made(shape: &DeviceShape, source: u64, slot: u64, expert: u64) -> Vec<bf16> {
-    (0..shape.hidden as u64).map(|i| bf16::from_f32(value([source, slot, expert, i]))).collect()
+    let scale = if (slot / shape.k as u64).is_multiple_of(3) { 1.0 } else { 1.0 / 8192.0 };
+    (0..shape.hidden as u64).map(|i| bf16::from_f32(value([source, slot, expert, i]) * scale)).collect()
+}
+
+/// How a rank's rows return in a round: plain for all, encoded for all, encoded for some.
+fn form_of(rank: u64, round: u64) -> DeviceReturns {
+    if round % 3 == 1 || (round % 3 == 2 && rank.is_multiple_of(2)) { Encoded } else { Plain }
 }
 
 fn bytes_of(row: &[bf16]) -> impl Iterator<Item = u8> + '_ {
@@ -212,14 +219,19 @@ fn check(
         }
         // SAFETY: the memory is the block that was allocated.
         unsafe { gpu.write(DevicePtr::new(made_at), &answers) }?;
+        let form = form_of(me, round);
         // SAFETY: as above.
         unsafe {
-            buffers.send_combine(&stream, made_at, weights, tokens, found.number)?;
-            buffers.receive_combine(&stream, topk, tokens, memory.out.at().get(), 0)?;
+            buffers.send_combine(&stream, [made_at, weights, found.number], tokens, form)?;
+            buffers.receive_combine(&stream, tokens, [topk, memory.out.at().get(), 0], form)?;
         }
         finish(&stream, &buffers)?;
         let answer = |slot: usize, expert: i64| made(&shape, me, slot as u64, expert as u64);
-        compare_sums(&memory, (&shape, share), own, answer, round)?;
+        let encodes = |rank: u64| {
+            let both = [me, rank].map(|rank| form_of(rank, round)) == [Encoded; 2];
+            both && rank != me && device.is_mapped(rank as u32)
+        };
+        compare_sums(&memory, (&shape, share), own, (answer, encodes), round)?;
     }
     replay(rt, device, &buffers, &memory, &stream, (block, batches))?;
     drop(stream);
@@ -250,8 +262,8 @@ fn replay(
         unsafe {
             buffers.send_dispatch(stream, &sent)?;
             buffers.receive_dispatch(stream, &found)?;
-            buffers.send_combine(stream, rows, weights, shape.most_tokens, found.number)?;
-            Ok(buffers.receive_combine(stream, topk, shape.most_tokens, out, 0)?)
+            buffers.send_combine(stream, [rows, weights, found.number], shape.most_tokens, Plain)?;
+            Ok(buffers.receive_combine(stream, shape.most_tokens, [topk, out, 0], Plain)?)
         }
     })?;
     for batch in 0..batches {
@@ -271,7 +283,8 @@ fn replay(
                 let bytes = &input.x[slot / shape.k * 2 * shape.hidden..][..2 * shape.hidden];
                 bytes.as_chunks::<2>().0.iter().map(|value| bf16::from_ne_bytes(*value)).collect()
             };
-            compare_sums(memory, (&shape, shape.experts / rt.n_pes() as usize), &input, row, 1000 + batch)?;
+            let share = shape.experts / rt.n_pes() as usize;
+            compare_sums(memory, (&shape, share), &input, (row, |_| false), 1000 + batch)?;
         }
     }
     Ok(())
@@ -311,7 +324,7 @@ fn compare_sums(
     memory: &Memory,
     (shape, share): (&DeviceShape, usize),
     input: &Input,
-    row: impl Fn(usize, i64) -> Vec<bf16>,
+    (row, encodes): (impl Fn(usize, i64) -> Vec<bf16>, impl Fn(u64) -> bool),
     round: u64,
 ) -> Result<(), Failure> {
     for token in 0..input.tokens(shape) {
@@ -326,7 +339,14 @@ fn compare_sums(
                 let row = row(token * shape.k + first, expert);
                 of_rank.iter_mut().zip(row).for_each(|(sum, value)| *sum += value.to_f32() * weight);
             }
-            sums.iter_mut().zip(of_rank).for_each(|(sum, value)| *sum += bf16::from_f32(value).to_f32());
+            let mut of_rank: Vec<u8> = of_rank.iter().flat_map(|&sum| bf16::from_f32(sum).to_ne_bytes()).collect();
+            if encodes(rank as u64) {
+                let mut encoded = Vec::new();
+                logfmt::encode(&of_rank, DataType::Bfloat16, &mut encoded);
+                logfmt::decode(&encoded, DataType::Bfloat16, &mut of_rank).ok_or("a row that is too short")?;
+            }
+            let of_rank = of_rank.as_chunks::<2>().0.iter().map(|value| bf16::from_ne_bytes(*value).to_f32());
+            sums.iter_mut().zip(of_rank).for_each(|(sum, value)| *sum += value);
         }
         let wanted: Vec<u8> = sums.iter().flat_map(|&sum| bf16::from_f32(sum).to_ne_bytes()).collect();
         let mut found = vec![0; wanted.len()];
@@ -352,7 +372,7 @@ fn time(
     rt: &Runtime,
     device: &GpuDevice,
     nvrtc: &Nvrtc,
-    (shape, kind): (DeviceShape, DeviceRows),
+    (shape, kind, form): (DeviceShape, DeviceRows, DeviceReturns),
 ) -> Result<(), Failure> {
     const ROUNDS: u32 = 500;
     let (gpu, ranks) = (device.gpu(), rt.n_pes() as usize);
@@ -366,7 +386,8 @@ fn time(
     let slot = |at: usize| ((at / shape.k * 37 + at % shape.k * step) % shape.experts) as i64;
     input.topk = (0..shape.most_tokens * shape.k).map(slot).collect();
     input.weights = vec![0.125; input.topk.len()];
-    input.x = vec![0; shape.most_tokens * 2 * shape.hidden];
+    let small = |i: usize| bf16::from_f32(value([i as u64, 1, 1, 1]) / 64.0).to_ne_bytes();
+    input.x = (0..shape.most_tokens * shape.hidden).flat_map(small).collect();
     memory.give(&input)?;
     let (x, topk, weights, out) =
         (memory.x.at().get(), memory.topk.at().get(), memory.weights.at().get(), memory.out.at().get());
@@ -377,8 +398,8 @@ fn time(
         unsafe {
             buffers.send_dispatch(&stream, &sent)?;
             buffers.receive_dispatch(&stream, &found)?;
-            buffers.send_combine(&stream, found.rows, weights, shape.most_tokens, found.number)?;
-            Ok(buffers.receive_combine(&stream, topk, shape.most_tokens, out, 0)?)
+            buffers.send_combine(&stream, [found.rows, weights, found.number], shape.most_tokens, form)?;
+            Ok(buffers.receive_combine(&stream, shape.most_tokens, [topk, out, 0], form)?)
         }
     })?;
     for rounds in [50, ROUNDS] {
@@ -392,7 +413,10 @@ fn time(
         finish(&stream, &buffers)?;
     }
     if rt.my_pe() == 0 {
-        println!("{shape:?}, {kind:?}: a round takes {:.1} µs", stream.between()? / 1e3 / f64::from(ROUNDS));
+        println!(
+            "{shape:?}, {kind:?}, {form:?} returns: a round takes {:.1} µs",
+            stream.between()? / 1e3 / f64::from(ROUNDS)
+        );
     }
     rt.barrier_all()?;
     drop((graph, stream));

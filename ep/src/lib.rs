@@ -11,7 +11,7 @@
 //! | module | concept |
 //! |---|---|
 //! | [`plan`] | pure functions: which ranks get which tokens, the layout of rows in transfer, the sizes of buffers |
-//! | `element`, [`fp8`], `logfmt` | the types of rows that are added, cast or encoded |
+//! | `element`, [`fp8`], [`logfmt`] | the types of rows that are added, cast or encoded |
 //! | [`exchange`] | numbered blocks from every rank to every other one, the base of both ways |
 //! | [`high_throughput`], [`low_latency`] | the two ways |
 //! | `admission` | ranks that take part again in low-latency calls |
@@ -31,7 +31,7 @@ pub mod error;
 pub mod exchange;
 pub mod fp8;
 pub mod high_throughput;
-mod logfmt;
+pub mod logfmt;
 pub mod low_latency;
 pub mod plan;
 pub mod statistics;

@@ -3,17 +3,24 @@
 //!
 //! As DeepEP's, a group is encoded if all its magnitudes are below 1 and not all are equal. Logarithms more than 32 below
 //! the largest one are cut off. Other groups travel as they are.
+//!
+//! `cu/logfmt.cuh` computes the same for bfloat16, with the same bits: logarithms and powers are sums and products here,
+//! each rounded to FP32, in a fixed order.
 
 use symrail_core::DataType;
 
 use crate::element;
 
 /// The number of elements of a group.
-const GROUP: usize = 128;
+pub const GROUP: usize = 128;
 /// The range of logarithms (of base 2) of a group.
 const RANGE: f32 = 32.0;
 /// The largest code of a magnitude; 0 is the code of 0.
 const LARGEST: u64 = 511;
+const LOG2_OF_E_TWICE: f32 = 2.885_39;
+const LN2_EIGHTH: f32 = 0.086_643_4;
+/// The series of powers of 2, from that of the fifth power on.
+const POWERS: [f32; 6] = [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, 0.693_147_2, 1.0];
 
 /// The magnitudes of an encoded group: 0, and `smallest` times powers of 2 to the `step`.
 struct Scale {
@@ -21,11 +28,37 @@ struct Scale {
     step: f32,
 }
 
+/// The logarithm (of base 2) of a magnitude. Of one that is not finite it is above 127.
+fn log2(value: f32) -> f32 {
+    if value == 0.0 {
+        return f32::NEG_INFINITY;
+    }
+    let (value, shift) = if value < f32::MIN_POSITIVE { (value * (1 << 23) as f32, 23) } else { (value, 0) };
+    let exponent = (value.to_bits() >> 23 & 0xFF) as i32 - 127 - shift;
+    let mantissa = f32::from_bits(value.to_bits() & 0x7F_FFFF | 1f32.to_bits());
+    // The series of the inverse hyperbolic tangent.
+    let part = (mantissa - 1.0) / (mantissa + 1.0);
+    let square = part * part;
+    let sum = [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0].iter().fold(1.0 / 15.0, |sum, of| sum * square + 1.0 / of);
+    exponent as f32 + part * sum * LOG2_OF_E_TWICE
+}
+
+/// 2 to a power that is at most 0.
+fn exp2(power: f32) -> f32 {
+    let whole = power.round_ties_even();
+    let part = power - whole;
+    let sum = POWERS.iter().fold(1.540_353e-4, |sum, of| sum * part + of);
+    // In two steps, because the least results are below the least power that is a normal number.
+    let (all, some) = (whole as i32, (whole as i32).max(-100));
+    let power_of_two = |to: i32| f32::from_bits(((to + 127) as u32) << 23);
+    sum * power_of_two(some) * power_of_two(all - some)
+}
+
 impl Scale {
     /// The scale of a group, from its largest and its smallest magnitude; `None` if the group is not encoded.
     fn of([largest, smallest]: [f32; 2]) -> Option<Scale> {
-        let log = largest.log2();
-        let log_of_smallest = smallest.log2().max(log - RANGE);
+        let log = log2(largest);
+        let log_of_smallest = log2(smallest).max(log - RANGE);
         // Also for a group of zeros, and for one that is not finite.
         let is_encoded = log < 0.0 && log_of_smallest < log;
         is_encoded.then(|| Scale { log_of_smallest, step: (log - log_of_smallest) / (LARGEST - 1) as f32 })
@@ -33,15 +66,15 @@ impl Scale {
 
     fn encode(&self, value: f32) -> u64 {
         // Of two neighbours the nearer one, by magnitude and not by logarithm.
-        let nearer = 2.0 - f32::midpoint(1.0, self.step.exp2()).log2() / self.step;
-        let code = ((value.abs().log2() - self.log_of_smallest) / self.step + nearer).max(0.0) as u64;
+        let (inverse, nearer) = (1.0 / self.step, 1.5 - LN2_EIGHTH * self.step);
+        let code = ((log2(value.abs()) - self.log_of_smallest) * inverse + nearer).max(0.0) as u64;
         code.min(LARGEST) << 1 | u64::from(value.is_sign_negative())
     }
 
     fn decode(&self, code: u64) -> f32 {
         let magnitude = match code >> 1 & LARGEST {
             0 => 0.0,
-            code => ((code - 1) as f32 * self.step + self.log_of_smallest).exp2(),
+            code => exp2((code - 1) as f32 * self.step + self.log_of_smallest),
         };
         if code & 1 == 0 { magnitude } else { -magnitude }
     }
@@ -152,6 +185,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn logarithms_and_powers_are_near() {
+        for bits in (1..f32::INFINITY.to_bits()).step_by(99_991) {
+            let value = f32::from_bits(bits);
+            let wanted = f64::from(value).log2();
+            assert!((f64::from(log2(value)) - wanted).abs() <= 2e-7 * wanted.abs().max(1.0), "{value}");
+        }
+        for power in (0..1_650_000).map(|i| i as f32 / -1e4) {
+            let wanted = f64::from(power).exp2();
+            assert!((f64::from(exp2(power)) - wanted).abs() <= 3e-7 * wanted + 1e-45, "{power}");
+        }
+        assert!(log2(f32::NAN) > 127.0 && log2(f32::INFINITY) > 127.0 && exp2(0.0) == 1.0);
     }
 
     #[test]

@@ -119,6 +119,8 @@ pub struct DeviceHighThroughput {
     block: usize,
     /// The address of a combine's offered rows in it; 0 in a job of one host, and if no host has several ranks.
     offered: u64,
+    /// The address and bytes of rows that return directly.
+    returned: (u64, u64),
     hosts: usize,
     /// Whether other hosts' tokens pass through this rank.
     forwards: bool,
@@ -268,6 +270,7 @@ impl DeviceHighThroughput {
             blocks: blocks.into(),
             block: block.expose_provenance(),
             offered: if parts.heap.offered_rows > 0 { heap.offered_rows } else { 0 },
+            returned: (heap.back_rows, parts.heap.back_rows),
             hosts: hosts.count(),
             forwards: hosts.passed(me) > 0,
             routes: Routes::new(of_routes),
@@ -329,6 +332,14 @@ impl DeviceHighThroughput {
     pub fn rows_to_combine(&self) -> Result<Option<u64>> {
         self.calls.must_have_dispatched()?;
         Ok((self.offered != 0).then_some(self.offered))
+    }
+
+    /// The address, and bytes, of the rows that return here directly: 0 bytes in some jobs of several hosts. Other ranks
+    /// write only rows there, and only when this rank has announced a combine. So from the end of a combine to the next one
+    /// the caller may use it.
+    #[must_use]
+    pub fn returned_rows(&self) -> (u64, u64) {
+        self.returned
     }
 
     /// Memory for the routes of a dispatch that is launched on a stream. It reuses the memory of earlier routes that

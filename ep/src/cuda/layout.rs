@@ -70,6 +70,9 @@ pub mod low_latency {
                 weights_out: u64,
                 /// For each rank the round in which it left this one behind.
                 left: u64,
+                /// For each rank the last combine for which it asked for encoded rows; for each returning row the combine
+                /// that has encoded it, and which of its groups are.
+                formats: u64,
             }
             /// The parameters of all kernels.
             pub Parameters "parameters" {
@@ -128,7 +131,7 @@ pub mod low_latency {
             }
         }
     }
-    each!(Heap: incoming, outgoing, words, back, back_words, back_out, weights, weights_out, left);
+    each!(Heap: incoming, outgoing, words, back, back_words, back_out, weights, weights_out, left, formats);
     parts!(Heap);
 }
 

@@ -28,9 +28,9 @@ use super::{PROGRAMS, all_or_free, failed, far_ranks, load_apart, with_bytes, ze
 use crate::admission::masks_after;
 use crate::error::{Error, Result};
 use crate::exchange::{WaitLimit, late as late_ranks};
-use crate::fp8;
 use crate::low_latency::shape::{MOST_TOKEN_BYTES, MOST_TOKENS};
 use crate::plan::layout::{MOST_TOP_K, share};
+use crate::{fp8, logfmt};
 
 /// The most blocks that send to each rank: behind the proxy each makes a request. Where all memory is mapped, and few
 /// ranks would leave the GPU idle, there are more: about as many as the GPU has multiprocessors.
@@ -82,6 +82,27 @@ impl DeviceRows {
     }
 }
 
+/// How rows return to a rank by a combine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceReturns {
+    /// As they are.
+    Plain,
+    /// In 10 bits for each element (LogFMT-10), where magnitudes are below 1, from ranks that do the same and whose GPUs
+    /// reach this one's memory and the reverse. Rows of more than 65,536 elements return as they are.
+    Encoded,
+}
+
+impl DeviceReturns {
+    fn of(self, step: Step) -> Step {
+        match (self, step) {
+            (DeviceReturns::Encoded, Step::SendCombine) => Step::SendEncoded,
+            (DeviceReturns::Encoded, Step::ReceiveCombine) => Step::ReceiveEncoded,
+            (DeviceReturns::Encoded, Step::Combine) => Step::CombineEncoded,
+            (_, step) => step,
+        }
+    }
+}
+
 /// The tokens of a dispatch, as GPU addresses.
 #[derive(Debug, Clone, Copy)]
 pub struct LowLatencyTokens {
@@ -130,8 +151,9 @@ pub struct DeviceLowLatency {
     share: usize,
     /// The symmetric memory, kept to be freed.
     block: usize,
-    /// Addresses and bytes of its words.
-    words: [(u64, u64); 4],
+    /// Addresses and bytes of its words, and of the rows that return.
+    words: [(u64, u64); 5],
+    returned: (u64, u64),
     parameters: Turns<Used>,
     /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
     /// each.
@@ -141,7 +163,7 @@ pub struct DeviceLowLatency {
     of_rows: [DeviceBuffer; 7],
     parts: u64,
     has_far: bool,
-    kernels: [Kernel; KERNELS.len()],
+    kernels: Vec<Kernel>,
     failures: Failures,
     limit: WaitLimit,
     poison: Poison,
@@ -158,8 +180,11 @@ enum Step {
     EndCombine,
     Dispatch,
     Combine,
+    SendEncoded,
+    ReceiveEncoded,
+    CombineEncoded,
 }
-const KERNELS: [&str; 7] = [
+const KERNELS: [&str; 10] = [
     "ep_send_dispatch",
     "ep_receive_dispatch",
     "ep_send_combine",
@@ -167,6 +192,9 @@ const KERNELS: [&str; 7] = [
     "ep_end_combine",
     "ep_dispatch",
     "ep_combine",
+    "ep_send_combine_encoded",
+    "ep_receive_combine_encoded",
+    "ep_combine_encoded",
 ];
 
 impl Step {
@@ -222,7 +250,13 @@ impl DeviceShape {
             weights: part(8 * SETS * ranks * slots),
             weights_out: part(for_proxy(8 * slots)),
             left: part(8 * ranks),
+            formats: part((8 * ranks).next_multiple_of(16) + SETS * back * self.format()),
         }
+    }
+
+    /// Bytes that describe how a returning row is encoded: a number, and a bit for each group, in 32-bit words.
+    fn format(&self) -> usize {
+        (4 + 4 * self.hidden.div_ceil(32 * logfmt::GROUP)).next_multiple_of(16)
     }
 
     /// The heap bytes of each rank, in a job of `ranks` ranks whose GPUs do not all reach each other's memory.
@@ -379,6 +413,7 @@ impl DeviceLowLatency {
             (heap.back_words, sizes.back_words),
             (heap.weights, sizes.weights),
             (heap.left, sizes.left),
+            (heap.formats, sizes.formats),
         ];
         let slots = shape.most_tokens * shape.k;
         // This rank's own parts, and copies of those of far ranks.
@@ -434,18 +469,14 @@ impl DeviceLowLatency {
         };
         let parameters = Turns::new(Used::new(gpu, with_bytes(gpu, &bytes(&[parameters]))?)?);
         let (module, failures) = load_apart(device, nvrtc, &PROGRAMS[1], limit)?;
-        let [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch, combine] =
-            KERNELS.map(|name| module.kernel(name).map_err(failed));
-        let [send_dispatch, receive_dispatch] = [send_dispatch?, receive_dispatch?];
-        let [send_combine, receive_combine, end_combine] = [send_combine?, receive_combine?, end_combine?];
-        let kernels =
-            [send_dispatch, receive_dispatch, send_combine, receive_combine, end_combine, dispatch?, combine?];
+        let kernels = KERNELS.iter().map(|name| module.kernel(name).map_err(failed)).collect::<Result<Vec<_>>>()?;
         let parts = parts as u64;
         Ok(move |LowLatencyMemory { block, device, .. }: LowLatencyMemory| DeviceLowLatency {
             shape,
             share,
             block,
             words,
+            returned: (heap.back, sizes.back),
             parameters,
             masks,
             late,
@@ -500,6 +531,13 @@ impl DeviceLowLatency {
     #[must_use]
     pub fn shape(&self) -> &DeviceShape {
         &self.shape
+    }
+
+    /// The address, and bytes, of the rows that return here. Other ranks write only rows there, and only for weights that
+    /// a combine of this rank has sent. So from the end of a combine to the next one the caller may use it.
+    #[must_use]
+    pub fn returned_rows(&self) -> (u64, u64) {
+        self.returned
     }
 
     fn must_fit(&self, tokens: usize) -> Result<()> {
@@ -576,6 +614,9 @@ impl DeviceLowLatency {
     /// the other ranks. `number` is [`DeviceReceived::number`] of the dispatch: the last one that was received, or the one
     /// before that. A combine of another one does nothing, and leaves an error for [`DeviceLowLatency::check`].
     ///
+    /// `form` is that of the rows that return to this rank, and the same for [`DeviceLowLatency::receive_combine`]. Ranks
+    /// need not agree: rows travel encoded between two ranks that both want it and reach each other's memory.
+    ///
     /// # Safety
     /// As for [`DeviceLowLatency::send_dispatch`].
     ///
@@ -584,16 +625,15 @@ impl DeviceLowLatency {
     pub unsafe fn send_combine(
         &self,
         stream: &Stream,
-        rows: u64,
-        weights: u64,
+        [rows, weights, number]: [u64; 3],
         tokens: usize,
-        number: u64,
+        form: DeviceReturns,
     ) -> Result<()> {
         self.must_fit(tokens)?;
         let rows_back = u64::from(self.runtime().n_pes()) * self.shape.most_tokens as u64;
         let (blocks, _) = receiving_blocks(self.multiprocessors(), rows_back.div_ceil(TOGETHER), 1);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::SendCombine, blocks, &[rows, weights, tokens as u64, number]) }
+        unsafe { self.launch(stream, form.of(Step::SendCombine), blocks, &[rows, weights, tokens as u64, number]) }
     }
 
     /// Waits on the GPU for the rows of this rank's tokens (`topk`, as for the dispatch), and adds them in FP32 and in the
@@ -608,10 +648,9 @@ impl DeviceLowLatency {
     pub unsafe fn receive_combine(
         &self,
         stream: &Stream,
-        topk: u64,
         tokens: usize,
-        out: u64,
-        waits: u64,
+        [topk, out, waits]: [u64; 3],
+        form: DeviceReturns,
     ) -> Result<()> {
         self.must_fit(tokens)?;
         if tokens == 0 {
@@ -621,7 +660,10 @@ impl DeviceLowLatency {
         let (tokens, ends) = (tokens as u64, 1);
         let (launched, of_token) = receiving_blocks(self.multiprocessors(), tokens, BLOCKS_OF_TOKEN);
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::ReceiveCombine, launched, &[topk, tokens, out, of_token, waits, ends]) }
+        unsafe {
+            let arguments = [topk, tokens, out, of_token, waits, ends];
+            self.launch(stream, form.of(Step::ReceiveCombine), launched, &arguments)
+        }
     }
 
     /// [`DeviceLowLatency::send_combine`] and [`DeviceLowLatency::receive_combine`], by one launch where all GPUs reach each
@@ -638,12 +680,13 @@ impl DeviceLowLatency {
         [rows, weights, number]: [u64; 3],
         tokens: usize,
         [topk, out, waits]: [u64; 3],
+        form: DeviceReturns,
     ) -> Result<()> {
         if self.has_far {
             // SAFETY: the caller's promise.
             return unsafe {
-                self.send_combine(stream, rows, weights, tokens, number)?;
-                self.receive_combine(stream, topk, tokens, out, waits)
+                self.send_combine(stream, [rows, weights, number], tokens, form)?;
+                self.receive_combine(stream, tokens, [topk, out, waits], form)
             };
         }
         self.must_fit(tokens)?;
@@ -652,7 +695,7 @@ impl DeviceLowLatency {
         let blocks = receiving.max(waiting_blocks(self.multiprocessors(), rows_back.div_ceil(TOGETHER)));
         let arguments = [rows, weights, tokens as u64, number, topk, out, of_token, waits];
         // SAFETY: the caller's promise.
-        unsafe { self.launch(stream, Step::Combine, blocks, &arguments) }
+        unsafe { self.launch(stream, form.of(Step::Combine), blocks, &arguments) }
     }
 
     /// Leaves a rank out of later launches, or includes it again, when the GPU has ended all launches so far.
@@ -908,15 +951,19 @@ mod tests {
         let parts = |shape: DeviceShape, ranks, mapped| words_of(&[shape.parts_of_heap(ranks, mapped)]);
         let back_words = 8 * (2 * back + 4 * 16 + 4);
         let (weights, weights_out) = (8 * 2 * 4 * 24 * 2, 8 * 24 * 2);
-        let wanted = [all_parts, all_parts, words, 2 * back * 128, back_words, back * 128, weights, weights_out, 32];
+        let (returns, left) = (back * 128, 32);
+        let formats = 32 + 2 * back * 16;
+        let wanted =
+            [all_parts, all_parts, words, 2 * returns, back_words, returns, weights, weights_out, left, formats];
         assert_eq!(parts(shape, 4, false), wanted.map(|bytes: u64| bytes.next_multiple_of(128)));
         assert_eq!(shape.bytes(4), shape.parts_of_heap(4, false).bytes());
         // The figures of docs/ep.md.
         let usual = DeviceShape { most_tokens: 128, hidden: 7168, experts: 256, k: 16 };
-        assert_eq!(usual.bytes(8), 103_394_560);
-        assert_eq!(usual.parts_of_heap(8, true).bytes(), 59_170_048);
+        assert_eq!(usual.bytes(8), 103_394_560 + 32_896);
+        assert_eq!(usual.parts_of_heap(8, true).bytes(), 59_170_048 + 32_896);
         // No data passes through the proxy where all memory is mapped.
-        let wanted = [2 * all_parts, 0, 2 * words, 4 * back * 128, 8 * (4 * back + 8 * 17), 0, 2 * weights, 0, 64];
+        let (back_words, formats) = (8 * (4 * back + 8 * 17), 64 + 4 * back * 16);
+        let wanted = [2 * all_parts, 0, 2 * words, 4 * returns, back_words, 0, 2 * weights, 0, 64, formats];
         assert_eq!(parts(shape, 8, true), wanted.map(|bytes: u64| bytes.next_multiple_of(128)));
         // There is a part for each of 24 tokens, because few ranks would leave the GPU idle otherwise.
         assert_eq!(parts(shape, 4, true)[0], 2 * 4 * 24 * (16 + 128 + 16));

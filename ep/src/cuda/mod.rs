@@ -40,18 +40,21 @@ use symrail::rounds::Error::PeerRefused;
 use crate::error::{Error, Result};
 use crate::exchange::WaitLimit;
 pub use high_throughput::{Destinations, DeviceHighThroughput, DeviceParts, DeviceTokens, DeviceTokensReceived};
-pub use low_latency::{DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, LowLatencyMemory, LowLatencyTokens};
+pub use low_latency::{
+    DeviceLowLatency, DeviceReceived, DeviceReturns, DeviceRows, DeviceShape, LowLatencyMemory, LowLatencyTokens,
+};
 pub use record::Counts;
 pub use routes::DeviceRoutes;
 pub use shape::HighThroughputShape;
 
 /// The headers of the programs.
-const HEADERS: [(&CStr, &str); 12] = [
+const HEADERS: [(&CStr, &str); 13] = [
     (c"low_latency_layout.cuh", include_str!("../../cu/low_latency_layout.cuh")),
     (c"high_throughput_layout.cuh", include_str!("../../cu/high_throughput_layout.cuh")),
     (c"rows.cuh", include_str!("../../cu/rows.cuh")),
     (c"rounds.cuh", include_str!("../../cu/rounds.cuh")),
     (c"cast.cuh", include_str!("../../cu/cast.cuh")),
+    (c"logfmt.cuh", include_str!("../../cu/logfmt.cuh")),
     (c"routes.cuh", include_str!("../../cu/routes.cuh")),
     (c"calls.cuh", include_str!("../../cu/calls.cuh")),
     (c"transfers.cuh", include_str!("../../cu/transfers.cuh")),

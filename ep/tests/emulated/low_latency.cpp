@@ -49,9 +49,36 @@ static float number_of(symrail_u64 rank, symrail_u64 round, symrail_u64 slot, sy
 
 // An element of an expert's result for a slot. In each second element the results of different ranks cancel each other,
 // but for small ones, which only the right order of the ranks keeps or drops.
+// Sums of some groups are below 1, so that they can be encoded.
 static float result_of(const shape& s, long long expert, symrail_u64 rank, symrail_u64 round, symrail_u64 slot, symrail_u64 i) {
     static const float large[3] = {0x1p25f, 1.0f, -0x1p25f};
-    return i % 2 == 1 ? large[(symrail_u64)expert / s.share % 3] : number_of(expert + 100, round, rank * 1000 + slot, i);
+    float scale = (slot / s.k / 2 + i / GROUP_ELEMENTS) % 2 == 0 ? 0x1p-60f : 1.0f;
+    return scale * (i % 2 == 1 ? large[(symrail_u64)expert / s.share % 3] : number_of(expert + 100, round, rank * 1000 + slot, i));
+}
+// What becomes of a row of bfloat16 that is encoded where it can be.
+static void there_and_back(std::vector<float>& row) {
+    static const std::vector<float> logs = [] {
+        std::vector<float> made;
+        for (symrail_u32 i = 0; i < 128; i++) made.push_back(log2_of_mantissa(1.0f + i / 128.0f));
+        return made;
+    }();
+    for (symrail_u64 first = 0; first < row.size(); first += GROUP_ELEMENTS) {
+        symrail_u64 end = std::min<symrail_u64>(first + GROUP_ELEMENTS, row.size());
+        symrail_u32 largest = 0, smallest = 0x7fff;
+        for (symrail_u64 i = first; i < end; i++) {
+            symrail_u32 size = to_bf16(std::fabs(row[i]));
+            largest = std::max(largest, size), smallest = std::min(smallest, size);
+        }
+        log_scale scale;
+        if (!scale_of(logs.data(), largest, smallest, scale)) continue;
+        for (symrail_u64 i = first; i < end; i += 8) {
+            symrail_u32 two[4], last;
+            for (int j = 0; j < 4; j++) two[j] = to_bf16(row[i + 2 * j]) | to_bf16(row[i + 2 * j + 1]) << 16;
+            symrail_u64 codes = codes_of(logs.data(), scale, two, last);
+            for (int j = 0; j < 8; j++)
+                row[i + j] = value_of(scale, j < 6 ? codes >> (10 * j) & 0x3ff : j == 6 ? codes >> 60 | (last & 0x3f) << 4 : last >> 6);
+        }
+    }
 }
 
 // Magnitudes of weights differ widely, so that the order of a sum affects its bits. Those of each second token are 1.
@@ -114,6 +141,8 @@ struct buffers {
     std::vector<long long> ranges;
     // The numbers of two dispatches.
     symrail_u64 numbers[2] = {};
+    // Whether combines encode rows.
+    bool encodes = false;
     std::vector<uint4> rows, made, out, own_in, own_back;
     std::vector<int> counts;
     std::vector<float> scales;
@@ -137,6 +166,7 @@ struct buffers {
         p.heap.back = take(2 * back * bytes), p.heap.back_words = take(8 * (2 * back + s.ranks * p.parts + s.ranks));
         p.heap.back_out = take(back * bytes), p.heap.weights = take(16 * s.ranks * slots), p.heap.weights_out = take(8 * slots);
         p.heap.left = take(8 * s.ranks);
+        p.heap.formats = take(up16(8 * s.ranks) + 2 * back * up16(4 + 4 * group_words(p)));
         back_numbers.resize(2 * slots), ready.resize(s.ranks * p.parts);
         places.resize(2 * s.ranks * slots), sources.resize(s.share * room);
         scales.resize(s.share * room * ((s.hidden + FP8_GROUP - 1) / FP8_GROUP));
@@ -170,17 +200,20 @@ struct buffers {
     void combine(const std::vector<uint4>& made, const float* weights, const long long* topk, symrail_u64 tokens, symrail_u64 of,
                  symrail_u64* waits) {
         launch(in_turns(s.ranks * s.most), THREADS, [&] {
-            ep_combine(&p, (char*)made.data(), weights, tokens, &of, topk, (char*)out.data(), 2, waits);
+            auto& kernel = encodes ? ep_combine_encoded : ep_combine;
+            kernel(&p, (char*)made.data(), weights, tokens, &of, topk, (char*)out.data(), 2, waits);
         });
         expect(p.tickets == 0, "tickets of a kernel that has ended");
     }
     // `of`: the number of the dispatch.
     void send_combine(const std::vector<uint4>& made, const float* weights, symrail_u64 tokens, symrail_u64 of) {
-        launch(3, THREADS, [&] { ep_send_combine(&p, (char*)made.data(), weights, tokens, &of); });
+        auto& kernel = encodes ? ep_send_combine_encoded : ep_send_combine;
+        launch(3, THREADS, [&] { kernel(&p, (char*)made.data(), weights, tokens, &of); });
     }
     void receive_combine(const long long* topk, symrail_u64 tokens, bool ends, symrail_u64* waits = nullptr) {
         if (tokens > 0) {
-            launch(in_turns(tokens * 2), THREADS, [&] { ep_receive_combine(&p, topk, tokens, (char*)out.data(), 2, waits, ends); });
+            auto& kernel = encodes ? ep_receive_combine_encoded : ep_receive_combine;
+            launch(in_turns(tokens * 2), THREADS, [&] { kernel(&p, topk, tokens, (char*)out.data(), 2, waits, ends); });
         } else if (ends) {
             end();
         }
@@ -200,6 +233,8 @@ static void rounds(const shape& s, char* heap) {
     auto &rows = b.rows, &made = b.made, &out = b.out;
     // In jobs without far ranks some calls are one launch, on some of the ranks.
     auto together = [&](symrail_u64 call) { return !p.has_far && mix({me, call, 7}) % 2 == 1; };
+    // The number of rows that encoding has changed.
+    symrail_u64 changed = 0;
     for (symrail_u64 round = 0; round < 4; round++) {
         // Ranks that were masked may still be in an earlier round when the others include them again.
         if (round == 3) meet(s.ranks);
@@ -275,6 +310,9 @@ static void rounds(const shape& s, char* heap) {
         for (symrail_u64 of : {first + 1, first, first + 1}) {
         std::fill(out.begin(), out.end(), uint4{});
         symrail_u64 puts = job.puts;
+        // Of three combines rows are encoded for no rank, for all, and for some.
+        auto encodes = [call = combines](symrail_u64 rank) { return call % 3 == 1 || (call % 3 == 2 && mix({rank, call}) % 2 == 0); };
+        b.encodes = encodes(me);
         if (together(combines)) {
             b.combine(made, weights.data(), topk.data(), tokens, of, waits.data());
         } else {
@@ -284,24 +322,31 @@ static void rounds(const shape& s, char* heap) {
             b.receive_combine(topk.data(), tokens, true, waits.data());
         }
         expect(p.combined == ++combines, "a combine ends");
-        for (symrail_u64 i = 0; i < tokens * s.hidden; i++) {
-            float sum = 0;
+        for (symrail_u64 token = 0; token < tokens; token++) {
+            std::vector<float> sums(s.hidden);
             for (symrail_u64 rank = 0; rank < s.ranks; rank++) {
-                float of_rank = 0;
-                for (symrail_u64 slot = i / s.hidden * s.k; slot < (i / s.hidden + 1) * s.k; slot++) {
-                    symrail_u64 first = i / s.hidden * s.k;
+                std::vector<float> of_rank(s.hidden);
+                for (symrail_u64 slot = token * s.k; slot < (token + 1) * s.k; slot++) {
+                    symrail_u64 first = token * s.k;
                     while (topk[first] != topk[slot]) first++;
-                    if (topk[slot] >= 0 && topk[slot] / s.share == rank && !masks[rank])
-                        of_rank += low(to_bf16(result_of(s, topk[slot], me, round, first, i % s.hidden))) * weights[slot];
+                    if (topk[slot] < 0 || topk[slot] / s.share != rank || masks[rank]) continue;
+                    for (symrail_u64 i = 0; i < s.hidden; i++)
+                        of_rank[i] += low(to_bf16(result_of(s, topk[slot], me, round, first, i))) * weights[slot];
                 }
-                sum += low(to_bf16(of_rank));
+                for (float& number : of_rank) number = low(to_bf16(number));
+                std::vector<float> as_it_was = of_rank;
+                if (rank != me && !far[rank] && encodes(me) && encodes(rank)) there_and_back(of_rank);
+                changed += of_rank != as_it_was;
+                for (symrail_u64 i = 0; i < s.hidden; i++) sums[i] += of_rank[i];
             }
-            expect(((unsigned short*)out.data())[i] == to_bf16(sum), "a sum");
+            for (symrail_u64 i = 0; i < s.hidden; i++)
+                expect(((unsigned short*)out.data())[token * s.hidden + i] == to_bf16(sums[i]), "a sum");
         }
         }
         for (symrail_u64 rank = 0; rank < s.ranks; rank++)
             expect(waits[rank] > 0 || rank == me || masks[rank], "the time of waiting for a rank");
     }
+    if (s.hidden > FP8_GROUP && s.routing == shape::ANY && s.ranks > 1 && !p.has_far) expect(changed > 0, "no row was encoded");
     // A combine of a dispatch whose memory was reused sends nothing, and the next one is not harmed.
     symrail_u64 failures = job.failures, sent = job.puts;
     if (together(100)) b.combine(made, nullptr, nullptr, 0, p.received - 2, nullptr);
@@ -324,8 +369,9 @@ static void of_other_kind(const shape& s, char* heap) {
 }
 
 // Two dispatches are sent before a combine of an earlier one is received: it would add other rows than those that return.
-static void overtaken(const shape& s, char* heap) {
+static void overtaken(const shape& s, char* heap, bool encodes) {
     buffers b(s, heap);
+    b.encodes = encodes;
     std::vector<uint4> x(s.most * s.hidden / 8), untouched(b.out.size(), uint4{7, 7, 7, 7});
     std::vector<long long> topk(s.most * s.k, 1 - job.me);
     std::vector<float> weights(s.most * s.k, 1.0f);
@@ -344,8 +390,9 @@ static void overtaken(const shape& s, char* heap) {
 
 // A rank stops during a round, and the others mask it. It runs again while they wait for rows of a later round in the
 // same memory.
-static void resumed(const shape& s, char* heap) {
+static void resumed(const shape& s, char* heap, bool encodes) {
     buffers b(s, heap);
+    b.encodes = encodes;
     std::vector<uint4> x(s.most * s.hidden / 8), made = b.made;
     std::vector<float> weights(s.most * s.k, 1.0f);
     symrail_u64 lost = 2;
@@ -404,8 +451,9 @@ static void resumed(const shape& s, char* heap) {
 
 // Only the first part of a rank's tokens arrives in time, or only the first of its returning rows. The others go on
 // without the rank: no row of theirs is lost, and no sum is with the rank in one half and without it in the other.
-static void arrives_in_part(const shape& s, char* heap, bool in_combine) {
+static void arrives_in_part(const shape& s, char* heap, bool in_combine, bool encodes) {
     buffers b(s, heap);
+    b.encodes = encodes;
     symrail_u64 lost = 0, me = job.me;
     bool is_lost = me == lost;
     // Each token goes to the lost rank and to one of the other two.
@@ -484,25 +532,24 @@ int main() {
     if (!on_all(2, 4 << 20, [](int, int) { return true; }, [&](char* heap) { of_other_kind({2, 4, 1, 2, 16}, heap); }))
         printf("rows of the other kind\n"), failures++;
     // Mapped, and through the proxy.
-    for (bool mapped : {true, false})
-        if (!on_all(2, 4 << 20, [=](int, int) { return mapped; }, [&](char* heap) { overtaken({2, 4, 1, 2, 16}, heap); }))
-            printf("a combine that was overtaken, mapped %d\n", mapped), failures++;
-    for (bool mapped : {true, false}) {
+    struct way { bool mapped, encodes; };
+    for (way of : {way{true, false}, {true, true}, {false, false}}) {
+        auto is_mapped = [=](int, int) { return of.mapped; };
+        if (!on_all(2, 4 << 20, is_mapped, [&](char* heap) { overtaken({2, 4, 1, 2, 16}, heap, of.encodes); }))
+            printf("a combine that was overtaken, mapped %d, encoded %d\n", of.mapped, of.encodes), failures++;
         met = (std::atomic<int>*)shared_memory(64);
-        if (on_all(3, 4 << 20, [=](int, int) { return mapped; }, [&](char* heap) { resumed({3, 4, 1, 2, 16}, heap); })) continue;
-        printf("a rank that runs again, mapped %d\n", mapped);
-        failures++;
-    }
-    for (bool mapped : {true, false})
+        if (!on_all(3, 4 << 20, is_mapped, [&](char* heap) { resumed({3, 4, 1, 2, 16}, heap, of.encodes); }))
+            printf("a rank that runs again, mapped %d, encoded %d\n", of.mapped, of.encodes), failures++;
         for (bool in_combine : {false, true}) {
-            // To a far rank the rows of a part are one request.
-            if (in_combine && !mapped) continue;
+            // To a far rank the rows of a part are one request. A dispatch has no encoded rows.
+            if (in_combine ? !of.mapped : of.encodes) continue;
             met = (std::atomic<int>*)shared_memory(64);
-            auto work = [&](char* heap) { arrives_in_part({3, 8, 2, 2, 16}, heap, in_combine); };
-            if (on_all(3, 4 << 20, [=](int, int) { return mapped; }, work)) continue;
-            printf("a rank of which only a part arrives, mapped %d, in a combine %d\n", mapped, in_combine);
+            auto work = [&](char* heap) { arrives_in_part({3, 8, 2, 2, 16}, heap, in_combine, of.encodes); };
+            if (on_all(3, 4 << 20, is_mapped, work)) continue;
+            printf("a rank of which only a part arrives, mapped %d, encoded %d, in a combine %d\n", of.mapped, of.encodes, in_combine);
             failures++;
         }
+    }
     printf(failures == 0 ? "well\n" : "%d failures\n", failures);
     return failures != 0;
 }

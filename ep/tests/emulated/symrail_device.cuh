@@ -133,6 +133,10 @@ static float __uint_as_float(symrail_u32 bits) { float v; memcpy(&v, &bits, 4); 
     unsigned from = (threadIdx.x % 32) ^ mask;
     return with_lanes(__float_as_uint(v), [from](symrail_u64* lanes) { return __uint_as_float((symrail_u32)lanes[from]); });
 }
+[[maybe_unused]] static symrail_u32 __shfl_xor_sync(symrail_u32, symrail_u32 v, int mask) {
+    unsigned from = (threadIdx.x % 32) ^ mask;
+    return with_lanes(v, [from](symrail_u64* lanes) { return (symrail_u32)lanes[from]; });
+}
 static int __popc(symrail_u32 bits) { return __builtin_popcount(bits); }
 [[maybe_unused]] static float __fadd_rn(float a, float b) { return a + b; }
 [[maybe_unused]] static float __fmul_rn(float a, float b) { return a * b; }
@@ -141,6 +145,7 @@ static int __popc(symrail_u32 bits) { return __builtin_popcount(bits); }
     __atomic_compare_exchange_n(at, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return old;
 }
+[[maybe_unused]] static symrail_u32 atomicOr(symrail_u32* at, symrail_u32 bits) { return __atomic_fetch_or(at, bits, __ATOMIC_SEQ_CST); }
 template <class T>
 static T atomicAdd(T* at, T n) { return __atomic_fetch_add(at, n, __ATOMIC_SEQ_CST); }
 [[maybe_unused]] static symrail_u64 atomicMin(symrail_u64* at, symrail_u64 n) {

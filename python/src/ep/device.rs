@@ -6,18 +6,22 @@ use pyo3::prelude::*;
 use symrail::kernels::cuda::Stream;
 use symrail_core::lock;
 use symrail_ep::Error;
-use symrail_ep::cuda::{DeviceLowLatency, DeviceReceived, DeviceShape, LowLatencyMemory, LowLatencyTokens};
+use symrail_ep::cuda::{
+    DeviceLowLatency, DeviceReceived, DeviceReturns, DeviceShape, LowLatencyMemory, LowLatencyTokens,
+};
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
 use super::tensors::{CombineCall, DispatchCall, Of, Results, dispatch_tensors, ep_low_latency_combine_tensors};
+use super::views::Views;
 use crate::errors::failed_on_gpu;
+use crate::memory::Memory;
 use crate::runtime::Runtime;
 
 const NO_DISPATCH: &str = "there was no low_latency_dispatch";
 
 /// Buffers for few tokens on the GPU that the heap is in or pinned for. `None` after `free`.
 #[pyclass(frozen, module = "symrail._symrail")]
-pub struct EpDeviceLowLatency(OnGpu<LowLatency>);
+pub struct EpDeviceLowLatency(OnGpu<LowLatency>, Views);
 
 /// Buffers, or memory for them until their shape is known.
 struct LowLatency {
@@ -50,6 +54,10 @@ pub type Received = (u64, u64, u64, u64, u64, u64, u64, u64, bool);
 
 fn received((rows, scales, counts, sources, ranges, number, all_counts, waits, packs): Received) -> DeviceReceived {
     DeviceReceived { rows, scales, counts, sources, ranges, number, all_counts, waits, packs }
+}
+
+fn form(encodes: bool) -> DeviceReturns {
+    if encodes { DeviceReturns::Encoded } else { DeviceReturns::Plain }
 }
 
 type Array<'py> = Bound<'py, PyAny>;
@@ -97,16 +105,21 @@ impl EpDeviceLowLatency {
         })
     }
 
-    fn launch_combine(&self, py: Python<'_>, stream: usize, parts: Parts, to: Option<Sums>) -> PyResult<()> {
-        let (rows, weights, number, count) = parts;
+    fn launch_combine(
+        &self,
+        py: Python<'_>,
+        stream: usize,
+        (rows, weights, number, count): Parts,
+        encodes: bool,
+        to: Option<Sums>,
+    ) -> PyResult<()> {
+        let (parts, form) = ([rows, weights, number], form(encodes));
         self.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             unsafe {
                 match to {
-                    Some((topk, out, waits, _)) => {
-                        buffers.combine(stream, [rows, weights, number], count, [topk, out, waits])
-                    }
-                    None => buffers.send_combine(stream, rows, weights, count, number),
+                    Some((topk, out, waits, _)) => buffers.combine(stream, parts, count, [topk, out, waits], form),
+                    None => buffers.send_combine(stream, parts, count, form),
                 }
             }
         })
@@ -134,7 +147,7 @@ impl EpDeviceLowLatency {
             made.mask_late(mask_late)?;
             Ok(LowLatency::of(made))
         });
-        made.map(EpDeviceLowLatency)
+        Ok(EpDeviceLowLatency(made?, Views::default()))
     }
 
     /// Makes memory of so many bytes for buffers whose shape is told later. Collective.
@@ -144,7 +157,7 @@ impl EpDeviceLowLatency {
             let memory = LowLatencyMemory::new(device, bytes)?;
             Ok(LowLatency { memory: Mutex::new(Some(memory)), buffers: OnceLock::new() })
         });
-        made.map(EpDeviceLowLatency)
+        Ok(EpDeviceLowLatency(made?, Views::default()))
     }
 
     /// Tells the shape of buffers in reserved memory, in which late ranks are masked. Local. Returns whether the memory
@@ -169,9 +182,18 @@ impl EpDeviceLowLatency {
         })
     }
 
-    /// Frees the memory, when the GPU has ended all calls. Collective.
+    /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
+    /// memory exist.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
+        self.1.must_be_none()?;
         self.0.free(py)
+    }
+
+    /// The memory of rows that return, which no call uses between two combines.
+    fn returned(slf: &Bound<'_, Self>) -> PyResult<Memory> {
+        let Self(buffers, views) = slf.get();
+        let part = buffers.call(slf.py(), 0, |made, _| Ok(made.buffers()?.returned_rows()))?;
+        Ok(views.view(buffers.job(), slf.clone().into_any().unbind(), part))
     }
 
     /// Excludes a rank, or includes it again.
@@ -207,13 +229,14 @@ impl EpDeviceLowLatency {
     }
 
     /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. With `receives`
-    /// adds up the rows of this rank's tokens. Returns the sums, the address of the handle's ranges, and what
+    /// adds up the rows of this rank's tokens; with `encodes` they return in 10 bits for each element. Returns the sums, the address of the handle's ranges, and what
     /// `receive_combine` takes. Nothing is sent, and there are no sums, if that address is none of `held`.
     fn combine<'py>(
         &self,
         py: Python<'py>,
         stream: usize,
         receives: bool,
+        encodes: bool,
         held: Vec<u64>,
         of: Of,
         call: CombineCall<'py>,
@@ -223,15 +246,18 @@ impl EpDeviceLowLatency {
         if !held.contains(&ranges) {
             return Ok((None, ranges, to));
         }
-        self.launch_combine(py, stream, parts, receives.then_some(to))?;
+        self.launch_combine(py, stream, parts, encodes, receives.then_some(to))?;
         Ok((Some(sums), ranges, to))
     }
 
     /// Adds up the rows of this rank's tokens.
-    fn receive_combine(&self, py: Python<'_>, stream: usize, to: Sums) -> PyResult<()> {
+    fn receive_combine(&self, py: Python<'_>, stream: usize, encodes: bool, to: Sums) -> PyResult<()> {
         let (topk, out, waits, count) = to;
-        // SAFETY: as above.
-        self.call(py, stream, |buffers, stream| unsafe { buffers.receive_combine(stream, topk, count, out, waits) })
+        let form = form(encodes);
+        self.call(py, stream, |buffers, stream| {
+            // SAFETY: as above.
+            unsafe { buffers.receive_combine(stream, count, [topk, out, waits], form) }
+        })
     }
 
     /// The masked ranks, after all calls so far; the GPU masks late ones itself. Raises the calls' other errors.

@@ -1,6 +1,6 @@
 //! High throughput by kernels, in the order of a stream. Arrays are addresses, which `symrail/ep` has checked.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -11,18 +11,18 @@ use symrail_ep::cuda::{
 };
 
 use super::on_gpu::{DeviceBuffers, OnGpu};
+use super::views::Views;
 use super::{element, raised};
 use crate::errors::{Kind, raise};
 use crate::job::Job;
-use crate::memory::{Kept, Memory};
+use crate::memory::Memory;
 use crate::runtime::Runtime;
 
 /// Buffers for many tokens on the GPU that the heap is in or pinned for.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct EpDeviceHighThroughput {
     buffers: OnGpu<DeviceHighThroughput>,
-    /// What the tensors keep that view the buffers' memory.
-    views: Mutex<Vec<Weak<Kept>>>,
+    views: Views,
 }
 
 /// The routes of a dispatch.
@@ -43,21 +43,14 @@ fn tokens((rows, scales, topk, bytes, of_scales): Tokens) -> DeviceTokens {
 }
 
 impl EpDeviceHighThroughput {
-    /// Memory of as many rows as may arrive, if the buffers have it.
+    /// A part of the buffers: its address and bytes, if there is one.
     fn view(
         slf: &Bound<'_, Self>,
-        address: impl FnOnce(&DeviceHighThroughput) -> symrail_ep::Result<Option<u64>> + Send,
+        part: impl FnOnce(&DeviceHighThroughput) -> symrail_ep::Result<Option<(u64, u64)>> + Send,
     ) -> PyResult<Option<Memory>> {
         let Self { buffers, views } = slf.get();
-        let found = buffers.call(slf.py(), 0, |buffers, _| {
-            Ok(address(buffers)?.map(|at| (at as usize, buffers.shape().room * buffers.shape().row)))
-        })?;
-        let Some((at, bytes)) = found else { return Ok(None) };
-        let kept = Kept::of(Arc::clone(buffers.job()), slf.clone().into_any().unbind());
-        let mut views = views.lock().unwrap_or_else(PoisonError::into_inner);
-        views.retain(|view| view.strong_count() > 0);
-        views.push(Arc::downgrade(&kept));
-        Ok(Some(Memory::new(kept, at, bytes)))
+        let found = buffers.call(slf.py(), 0, |buffers, _| part(buffers))?;
+        Ok(found.map(|found| views.view(buffers.job(), slf.clone().into_any().unbind(), found)))
     }
 }
 
@@ -86,21 +79,13 @@ impl EpDeviceHighThroughput {
     ) -> PyResult<Self> {
         let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
         let make = move |device: &_, nvrtc: &_, limit| DeviceHighThroughput::new(device, nvrtc, shape, blocks, limit);
-        Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, timeout, make)?, views: Mutex::default() })
+        Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, timeout, make)?, views: Views::default() })
     }
 
     /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
     /// memory exist.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        let views = self.views.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let count = views.iter().filter(|view| view.strong_count() > 0).count();
-        if count > 0 {
-            let why = format!(
-                "{count} views of these buffers exist (get_next_combine_buffer): drop such tensors before \
-                 destroy(), and before a dispatch of larger rows or of another shape"
-            );
-            return Err(raise(Kind::State, &why));
-        }
+        self.views.must_be_none()?;
         self.buffers.free(py)
     }
 
@@ -132,7 +117,15 @@ impl EpDeviceHighThroughput {
 
     /// The memory of the next combine's rows; None if no host has several ranks.
     fn to_combine(slf: &Bound<'_, Self>) -> PyResult<Option<Memory>> {
-        Self::view(slf, DeviceHighThroughput::rows_to_combine)
+        Self::view(slf, |buffers| {
+            let shape = buffers.shape();
+            Ok(buffers.rows_to_combine()?.map(|at| (at, (shape.room * shape.row) as u64)))
+        })
+    }
+
+    /// The memory of rows that return, which no call uses between two combines; None if there is none.
+    fn returned(slf: &Bound<'_, Self>) -> PyResult<Option<Memory>> {
+        Self::view(slf, |buffers| Ok(Some(buffers.returned_rows()).filter(|(_, bytes)| *bytes > 0)))
     }
 
     /// Sends tokens. Collective.

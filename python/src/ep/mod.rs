@@ -8,6 +8,7 @@
 //! | `low` | low latency |
 //! | `device`, `device_high` | both by kernels |
 //! | `tensors` | tensors of these calls |
+//! | `views` | tensors of buffers' memory |
 //! | `plan` | layouts, sizes, casts: functions that need no job |
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
@@ -19,6 +20,7 @@ mod low;
 mod on_gpu;
 mod plan;
 mod tensors;
+mod views;
 
 use std::sync::Arc;
 

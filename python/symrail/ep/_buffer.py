@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from .. import _symrail
 from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError, UnsupportedError
-from . import _groups, _high
+from . import _groups, _high, _local
 from .._host_arrays import as_array, must_take, numbers
 from ._config import Config
 from ._device import DeviceLowLatency
@@ -31,11 +29,6 @@ def _must_be_one(async_finish: bool, return_recv_hook: bool) -> None:
         raise ArgumentError("async_finish and return_recv_hook do not go together")
 
 
-@functools.cache
-def _say_once(what: str) -> None:
-    logging.getLogger("symrail.ep").warning(what)
-
-
 class Buffer:
     """Memory through which tokens go to the ranks of their experts and back, and the calls that do so.
 
@@ -43,11 +36,13 @@ class Buffer:
     current stream instead. With `async_finish` it is in the order of the communication stream, behind `previous_event`,
     or the current stream's earlier work without one; the current stream waits for the returned event. With
     `allocate_on_comm_stream` results are that stream's memory. These arguments are accepted without effect:
-    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl`, `use_fabric`, and on a GPU `use_logfmt`. Sums
-    are formed in FP32 in the order of ranks, so that each call gives the same bits.
+    `num_qps_per_rank`, `allow_nvlink_for_low_latency_mode`, `allow_mnnvl` and `use_fabric`. Sums are formed in FP32 in the
+    order of ranks, so that each call gives the same bits.
     """
 
     num_sms = 20
+    # Whether the host's buffers for dispatch and combine are made with the Buffer, or by the first call.
+    _makes_at_once = True
 
     def __init__(
         self,
@@ -109,7 +104,7 @@ class Buffer:
         self._for_high, self._timeout = for_high, timeout
         # Where the heap is for a GPU, only calls with host arrays need these buffers.
         self._high: _symrail.EpHighThroughput | None = None
-        if self.runtime.device is None and for_high:
+        if self._makes_at_once and self.runtime.device is None and for_high:
             self._high = _symrail.EpHighThroughput(self.runtime, for_high, timeout)
         self._low = (
             LowLatency(self.runtime, num_rdma_bytes, enable_shrink, timeout) if low_latency_mode else None
@@ -214,6 +209,35 @@ class Buffer:
     def get_comm_stream(self) -> Any:
         """The stream (torch.cuda.Stream) of calls with `async_finish` on a GPU."""
         return self._stream.get()
+
+    @plain
+    def get_local_buffer_tensor(
+        self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
+    ) -> Any:
+        """A tensor of this rank's own memory on a GPU, of a shape (by default all of it), from the byte `offset` on. Local.
+
+        The memory is that of rows that return to this rank: by `combine`, or with `use_rdma_buffer` and
+        `low_latency_mode` by `low_latency_combine`. It exists from the first dispatch on. From the end of one combine
+        to the beginning of the next one no call reads or writes it, and a program may; meanwhile, in the order of
+        streams, it holds rows of that combine. Buffers cannot be remade or destroyed while such tensors exist
+        (StateError). Raises StateError before the first dispatch, and while a combine waits for its hook; ArgumentError
+        for more than there is, and for a Buffer without such bytes; UnsupportedError on the host, where other ranks
+        write into the buffers at any time, and where several hosts leave no such memory.
+        """
+        runtime = self._joined()
+        name = "num_rdma_bytes" if use_rdma_buffer else "num_nvl_bytes"
+        if not getattr(self, name):
+            raise ArgumentError(f"use_rdma_buffer={use_rdma_buffer}: this Buffer was made with {name}=0")
+        if runtime.device is None:
+            raise UnsupportedError(
+                "get_local_buffer_tensor: on the host other ranks write into the buffers at any time: allocate an array"
+            )
+        of_low = use_rdma_buffer and self.low_latency_mode
+        held = self._low_on_gpu if of_low else self._high_on_gpu
+        if held is None:
+            call = "low_latency_dispatch" if of_low else "dispatch"
+            raise StateError(f"get_local_buffer_tensor: before the first {call} on the GPU there is no memory")
+        return _local.part(held.returned(), dtype, size, offset)
 
     @staticmethod
     def capture() -> EventOverlap:
@@ -457,17 +481,16 @@ class Buffer:
         `x` has the layout of `low_latency_dispatch`'s result; `topk_idx` and `topk_weights` are those of this rank's
         own tokens. Slots of masked ranks are left out. A dispatch may have several combines, and on a GPU a combine may
         follow the next dispatch (StateError behind further ones). With `use_logfmt` rows cross in 10 bits for
-        each element (LogFMT-10), if magnitudes below 1 make that shorter; on a GPU, where one sum crosses for each token
-        and rank, it changes nothing. `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or
-        `out`), an event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
+        each element (LogFMT-10), if magnitudes below 1 make that shorter; on a GPU these are the sums of a token and
+        rank, in groups of 128 elements, between ranks that both pass it and reach each other's memory.
+        `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or `out`), an
+        event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
         _must_be_one(async_finish, return_recv_hook)
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
-            if use_logfmt:
-                _say_once("low_latency_combine: use_logfmt=True changes nothing on a GPU: sums come back as they are")
             stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
-            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives)
+            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives, use_logfmt)
             if not async_finish:
                 combined, hook = low.combine(*arguments)
                 return combined, at_current_stream(self._stream.gpu, low.check), hook

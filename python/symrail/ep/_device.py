@@ -155,6 +155,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         out: Any,
         waits: Any = None,
         receives: bool = True,
+        encodes: bool = False,
     ) -> tuple[Any, Hook | None]:
         """Sends, and with `receives` also receives; otherwise the hook does, which fills the array."""
         buffers = self.buffers()
@@ -163,7 +164,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         held = [] if "low_latency_combine" in self.open else list(self.numbers)
         of = (self.gpu, self.ranks, self.shape)
         of_call = (x, topk_idx, topk_weights, handle, out, waits)
-        combined, ranges, to = buffers.combine(current_stream(self.gpu), receives, held, of, of_call)
+        combined, ranges, to = buffers.combine(current_stream(self.gpu), receives, encodes, held, of, of_call)
         if combined is None:
             if "low_latency_dispatch" in self.open and ranges not in self.numbers:
                 raise StateError("low_latency_combine before the dispatch was received: call its hook before")
@@ -177,10 +178,15 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         def receive() -> None:
             if self.open.get("low_latency_combine") is not kept:
                 raise StateError("a second call of a hook of low_latency_combine: each combine has its own hook")
-            buffers.receive_combine(current_stream(self.gpu), to)
+            buffers.receive_combine(current_stream(self.gpu), encodes, to)
             del self.open["low_latency_combine"]
 
         return combined, receive
+
+    def returned(self) -> _symrail.Memory:
+        """The memory of rows that return."""
+        self._must_be_closed("low_latency_combine")
+        return self.buffers().returned()
 
     def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """A tensor for the next combine with `zero_copy`; one for all handles of a shape."""

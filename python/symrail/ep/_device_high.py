@@ -173,6 +173,10 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         result = received if scales is None else (received, its_scales)
         return result, its_slots, its_weights, counts, made
 
+    def returned(self) -> _symrail.Memory | None:
+        """The memory of rows that return, if there is some."""
+        return self.buffers().returned()
+
     def next_combine_buffer(self, handle: Handle, hidden: int, dtype: Any) -> Any:
         """See `Buffer.get_next_combine_buffer`."""
         import torch

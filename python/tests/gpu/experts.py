@@ -11,7 +11,7 @@ import traceback
 import symrail
 import symrail.ep as deep_ep
 import torch
-from symrail.errors import ArgumentError, StateError
+from symrail.errors import ArgumentError, StateError, UnsupportedError
 
 MOST, HIDDEN, K, EACH = 40, 256, 4, 3
 # Added to the seeds of inputs: no two groups have the same.
@@ -273,6 +273,92 @@ def order(buffer, ranks):
         assert "resolve_neg()" in str(error), error
 
 
+def encoded(buffer, ranks, me):
+    """Rows in 10 bits for each element: near the plain sums if all ranks ask for them, and these if only one does. Then in
+    a graph, whose replays alternate with plain calls."""
+    experts = EACH * ranks
+
+    def check(combined, own, what):
+        x, topk_idx, weights = own
+        exact, total = sums(x, topk_idx, weights).float(), torch.zeros(x.shape)
+        for slot in range(K):
+            total += torch.where(topk_idx[:, slot : slot + 1] >= 0, (x.float() * weights[:, slot : slot + 1]).abs(), 0)
+        # Half a step between codes, and the rounding of bfloat16, of each rank's sum.
+        assert ((combined.cpu().float() - exact).abs() <= 0.035 * total).all(), what
+
+    def once(x, topk_idx, weights, use, hook):
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x, topk_idx, MOST, experts, use_fp8=False)
+        combined, _, receive = buffer.low_latency_combine(
+            rows, topk_idx, weights, handle, use_logfmt=use, return_recv_hook=hook
+        )
+        if hook:
+            receive()
+        return rows, handle, combined
+
+    for call in range(700, 712):
+        x, topk_idx, weights = inputs(me, call, experts)
+        own = x * 0.1, topk_idx, weights
+        of_gpu = [part.cuda() for part in own]
+        together = call % 3 != 2
+        rows, handle, combined = once(*of_gpu, together or me == 0, call % 2 == 1)
+        plain = buffer.low_latency_combine(rows, *of_gpu[1:], handle)[0]
+        assert torch.equal(plain.cpu(), sums(*own)), call
+        if together:
+            check(combined, own, call)
+        else:
+            assert torch.equal(combined, plain), call
+    x = torch.zeros((MOST, HIDDEN), dtype=torch.bfloat16, device="cuda")
+    topk_idx = torch.full((MOST, K), -1, dtype=torch.int64, device="cuda")
+    weights = torch.zeros((MOST, K), device="cuda")
+    torch.cuda.synchronize()
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        combined = once(x, topk_idx, weights, True, False)[2]
+    for call in range(720, 740):
+        own = inputs(me, call, experts)
+        own = own[0] * 0.1, *own[1:]
+        for to, part in zip((x, topk_idx, weights), own):
+            to[: len(part)] = part.cuda()
+        topk_idx[len(own[0]) :] = -1
+        captured.replay()
+        torch.cuda.synchronize()
+        check(combined[: len(own[0])], own, call)
+        if call % 3 == 0:
+            plain = once(*(part.cuda() for part in own), False, False)[2]
+            assert torch.equal(plain.cpu(), sums(*own)), call
+
+
+def local(buffer, ranks, me):
+    """Memory of rows that return is the caller's between two combines: what is written there changes no result."""
+    of_low = dict(use_rdma_buffer=True)
+    fresh = deep_ep.Buffer(None, 1 << 20, 1 << 20, low_latency_mode=True, num_max_tokens_per_rank=MOST)
+    for given in ({}, of_low):
+        must_raise(StateError, lambda: fresh.get_local_buffer_tensor(torch.int8, **given))
+    fresh.destroy()
+    kinds = [of_low] if ranks == 1 else [{}, of_low]
+    try:
+        # Every bit is set: a number of each kind of rows that would be found in a sum.
+        for given in kinds:
+            buffer.get_local_buffer_tensor(torch.uint8, **given).fill_(0xFF)
+    except UnsupportedError as error:
+        assert "allocate a tensor" in str(error), error
+        return
+    rounds(buffer, ranks, me)
+    many(buffer, ranks, me)
+    for given in kinds:
+        whole = buffer.get_local_buffer_tensor(torch.uint8, **given)
+        part = buffer.get_local_buffer_tensor(torch.float32, torch.Size([2, 3]), offset=128, **given)
+        assert part.shape == (2, 3) and part.data_ptr() == whole.data_ptr() + 128 and part.device == whole.device
+        part.fill_(1.5)
+        assert torch.equal(whole[128:152].view(torch.float32), torch.full((6,), 1.5, device="cuda"))
+        size = (len(whole) // 4 + 1,)
+        for wrong in (dict(size=size), dict(offset=2), dict(offset=-4), dict(offset=len(whole) + 4), dict(size=(-1,))):
+            must_raise(ArgumentError, lambda: buffer.get_local_buffer_tensor(torch.float32, **wrong, **given))
+    # Buffers are not freed below it.
+    must_raise(StateError, buffer._low_on_gpu.free)
+    del whole, part
+
+
 def streams(buffer, ranks, me):
     """Calls of one Buffer on two streams, whose events nobody waits for before the end."""
     experts, found = EACH * ranks, []
@@ -386,6 +472,8 @@ def main():
     graph(buffer, ranks, me)
     rounds(buffer, ranks, me)
     streams(buffer, ranks, me)
+    local(buffer, ranks, me)
+    encoded(buffer, ranks, me)
     if ranks > 1:
         joins(size, ranks, me)
     status = torch.ones(ranks, dtype=torch.int32, device="cuda")

@@ -258,6 +258,12 @@ def refuse(me: int, ranks: int) -> None:
         refused(errors.ArgumentError, buffer.combine, wrong, handle)
     refused(errors.ArgumentError, buffer.combine, received, handle, bias=x.astype(ml_dtypes.bfloat16))
     refused(errors.UnsupportedError, buffer.get_next_combine_buffer, handle, x.shape[1], x.dtype)
+    local = buffer.get_local_buffer_tensor
+    refused(errors.UnsupportedError, local, "float32", (2, 3), use_rdma_buffer=True, text="on the host")
+    other = deep_ep.Buffer(None, 1 << 20)
+    refused(errors.ArgumentError, other.get_local_buffer_tensor, "float32", use_rdma_buffer=True, text="num_rdma_bytes=0")
+    other.destroy()
+    refused(errors.StateError, other.get_local_buffer_tensor, "float32", text="destroyed")
     buffer.combine(received, handle)
     low = (x, indices, TOKENS, experts)
     refused(errors.ArgumentError, buffer.low_latency_dispatch, np.zeros((4, 1 << 16), "float32"), indices[:4], *low[2:])

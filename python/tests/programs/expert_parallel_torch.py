@@ -1,13 +1,60 @@
 """symrail.ep.Buffer with tensors of torch: results are tensors, and the sums equal torch's."""
 
 import sys
+from types import SimpleNamespace
 
 import torch
 
 import symrail
 import symrail.ep as deep_ep
+from symrail.ep import _local
+from symrail.errors import ArgumentError, UnsupportedError
 
 HIDDEN, EXPERTS_EACH, TOP_K, TOKENS = 256, 4, 4, 24
+
+
+def parts_of_memory() -> None:
+    """`get_local_buffer_tensor` with memory of the host in a GPU's place."""
+    memory = torch.arange(64, dtype=torch.uint8)
+
+    class Whole:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def tensor(self) -> torch.Tensor:
+            return memory
+
+    class OfGpu:
+        gpu, nbytes = 0, len(memory)
+
+    class OfHost:
+        gpu, nbytes = None, len(memory)
+
+    _local._symrail = SimpleNamespace(DeviceArray=Whole)
+    whole = _local.part(OfGpu, torch.int32, None, 0)
+    assert whole.shape == (16,) and whole.data_ptr() == memory.data_ptr()
+    assert torch.equal(_local.part(OfGpu, torch.int32, None, 40), whole[10:])
+    assert torch.equal(_local.part(OfGpu, torch.int16, torch.Size([2, 3]), 52), memory[52:].view(torch.int16).reshape(2, 3))
+    assert _local.part(OfGpu, torch.int64, (0, 7), 64).shape == (0, 7)
+    for error, given in (
+        (ArgumentError, (OfGpu, torch.int32, (17,), 0)),
+        (ArgumentError, (OfGpu, torch.int32, (2, 2), 52)),
+        (ArgumentError, (OfGpu, torch.int32, None, 2)),
+        (ArgumentError, (OfGpu, torch.int32, None, -4)),
+        (ArgumentError, (OfGpu, torch.int32, None, 68)),
+        (ArgumentError, (OfGpu, torch.int32, (-1, -1), 0)),
+        (ArgumentError, (OfGpu, "int32", None, 0)),
+        (UnsupportedError, (OfHost, torch.int32, None, 0)),
+        (UnsupportedError, (None, torch.int32, None, 0)),
+    ):
+        try:
+            _local.part(*given)
+        except error:
+            continue
+        raise AssertionError(given)
+
+
+parts_of_memory()
 
 with symrail.init(heap_bytes=64 << 20):
     me, ranks = symrail.my_pe(), symrail.n_pes()

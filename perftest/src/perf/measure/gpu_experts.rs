@@ -9,7 +9,7 @@ use std::sync::Arc;
 use symrail::gpu::GpuDevice;
 use symrail_ep::cuda::high_throughput::USUAL_BLOCKS;
 use symrail_ep::cuda::{
-    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceRows, DeviceTokens,
+    DeviceHighThroughput, DeviceLowLatency, DeviceParts, DeviceReceived, DeviceReturns, DeviceRows, DeviceTokens,
     DeviceTokensReceived, LowLatencyTokens,
 };
 use symrail_ep::plan::hosts::Hosts;
@@ -183,8 +183,10 @@ impl<C: Backend> Bench<'_, C> {
                 let topk = own.indices.at().get();
                 buffers.send_dispatch(&stream, &LowLatencyTokens { rows: DeviceRows::Bf16, x, topk, tokens: FEW })?;
                 buffers.receive_dispatch(&stream, &found)?;
-                buffers.send_combine(&stream, found.rows, own.weights.at().get(), FEW, number)?;
-                Ok::<_, Error>(buffers.receive_combine(&stream, own.indices.at().get(), FEW, out, 0)?)
+                let parts = [found.rows, own.weights.at().get(), number];
+                buffers.send_combine(&stream, parts, FEW, DeviceReturns::Plain)?;
+                let to = [own.indices.at().get(), out, 0];
+                Ok::<_, Error>(buffers.receive_combine(&stream, FEW, to, DeviceReturns::Plain)?)
             }
         };
         round()?;

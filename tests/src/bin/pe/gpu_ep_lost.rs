@@ -14,8 +14,8 @@ use symrail::bootstrap::uid;
 use symrail::kernels::cuda::Stream;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail_ep::cuda::{
-    DeviceHighThroughput, DeviceLowLatency, DeviceReceived, DeviceRows, DeviceShape, HighThroughputShape,
-    LowLatencyTokens,
+    DeviceHighThroughput, DeviceLowLatency, DeviceReceived, DeviceReturns, DeviceRows, DeviceShape,
+    HighThroughputShape, LowLatencyTokens,
 };
 use symrail_ep::{Error, WaitLimit};
 use symrail_tests::pe;
@@ -89,8 +89,9 @@ fn rounds(rt: &Runtime, by_gpu: bool) {
             let sent = LowLatencyTokens { rows: DeviceRows::Bf16, x: x_at, topk: topk_at, tokens: TOKENS };
             buffers.send_dispatch(&stream, &sent).unwrap();
             buffers.receive_dispatch(&stream, &received).unwrap();
-            buffers.send_combine(&stream, received.rows, weights_at, TOKENS, number).unwrap();
-            buffers.receive_combine(&stream, topk_at, TOKENS, out.at().get(), 0).unwrap();
+            buffers.send_combine(&stream, [received.rows, weights_at, number], TOKENS, DeviceReturns::Plain).unwrap();
+            let to = [topk_at, out.at().get(), 0];
+            buffers.receive_combine(&stream, TOKENS, to, DeviceReturns::Plain).unwrap();
         }
         stream.wait(LIMIT).unwrap();
         // These are asked first, and would take what concerns them. Requests to the dead rank would.
