@@ -320,7 +320,7 @@ struct symrail_straight {
     symrail_u64 rings;
     symrail_u64 slot_bytes;
     symrail_u64 filled;
-    /* The bytes of this call's chunks, at most those of two slots. */
+    /* The bytes of this call's chunks, at most those of two slots, of an RMS norm those of four. */
     symrail_u64 chunk;
     /* This device's words: the number of the next call by packets; the number of that call's blocks that have
      * read it; and the number of each block's next slot. */
@@ -361,12 +361,15 @@ struct symrail_norm {
     /* How the output is scaled, and the scale or the scales' place. */
     symrail_u64 scaled;
     symrail_u64 scales;
-    /* Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
-     * bytes. */
+    /* Pushed: the rows that a rank adds up, those of them that a block has, and those of a chunk; the parts of
+     * a row, each of which is a chunk, or 1; and a block's chunks. */
+    symrail_u64 rows_of_rank;
+    symrail_u64 rows_of_block;
     symrail_u64 rows_of_chunk;
-    symrail_u64 is_aligned;
+    symrail_u64 parts;
+    symrail_u64 chunks;
 };
-static_assert(sizeof(symrail_norm) == 480, "symrail_norm");
+static_assert(sizeof(symrail_norm) == 504, "symrail_norm");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, straight) == 0, "symrail_norm.straight");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, residual) == 400, "symrail_norm.residual");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, sum) == 408, "symrail_norm.sum");
@@ -376,7 +379,10 @@ static_assert(SYMRAIL_OFFSETOF(symrail_norm, hidden) == 432, "symrail_norm.hidde
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, epsilon) == 440, "symrail_norm.epsilon");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, scaled) == 448, "symrail_norm.scaled");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, scales) == 456, "symrail_norm.scales");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 464, "symrail_norm.rows_of_chunk");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, is_aligned) == 472, "symrail_norm.is_aligned");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_rank) == 464, "symrail_norm.rows_of_rank");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_block) == 472, "symrail_norm.rows_of_block");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 480, "symrail_norm.rows_of_chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, parts) == 488, "symrail_norm.parts");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, chunks) == 496, "symrail_norm.chunks");
 
 #endif

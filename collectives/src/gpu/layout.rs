@@ -231,7 +231,7 @@ symrail_core::layouts! {
             rings: u64,
             slot_bytes: u64,
             filled: u64,
-            /// The bytes of this call's chunks, at most those of two slots.
+            /// The bytes of this call's chunks, at most those of two slots, of an RMS norm those of four.
             chunk: u64,
             /// This device's words: the number of the next call by packets; the number of that call's blocks that have
             /// read it; and the number of each block's next slot.
@@ -252,10 +252,13 @@ symrail_core::layouts! {
             /// How the output is scaled, and the scale or the scales' place.
             scaled: u64,
             scales: u64,
-            /// Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
-            /// bytes.
+            /// Pushed: the rows that a rank adds up, those of them that a block has, and those of a chunk; the parts of
+            /// a row, each of which is a chunk, or 1; and a block's chunks.
+            rows_of_rank: u64,
+            rows_of_block: u64,
             rows_of_chunk: u64,
-            is_aligned: u64,
+            parts: u64,
+            chunks: u64,
         }
     }
 }
