@@ -51,10 +51,13 @@
  * that size. */
 #define SYMRAIL_GIVEN_UP_SIZES 4ull
 #define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
-/* Limits of one launch of sends and receives, and of a small one. */
+/* Limits of one launch of sends and receives; of one with a smaller argument, which an all-to-all among 8 ranks
+ * needs; and of a small one. */
 #define SYMRAIL_MOST_BLOCKS 192
 #define SYMRAIL_MOST_ROWS 31
 #define SYMRAIL_MOST_TRANSFERS 72
+#define SYMRAIL_SOME_ROWS 15
+#define SYMRAIL_SOME_TRANSFERS 16
 #define SYMRAIL_FEW_ROWS 4
 #define SYMRAIL_FEW_TRANSFERS 6
 /* Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next. */
@@ -275,6 +278,17 @@ static_assert(sizeof(symrail_exchange_call) == 4016, "symrail_exchange_call");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, head) == 0, "symrail_exchange_call.head");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, rows) == 56, "symrail_exchange_call.rows");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, transfers) == 2288, "symrail_exchange_call.transfers");
+
+/* One with fewer rows. */
+struct symrail_exchange_some {
+    symrail_exchange_head head;
+    symrail_exchange_row rows[15];
+    symrail_transfer transfers[16];
+};
+static_assert(sizeof(symrail_exchange_some) == 1520, "symrail_exchange_some");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_some, head) == 0, "symrail_exchange_some.head");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_some, rows) == 56, "symrail_exchange_some.rows");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_some, transfers) == 1136, "symrail_exchange_some.transfers");
 
 /* A small one. */
 struct symrail_exchange_few {

@@ -67,7 +67,7 @@ fn sends_and_receives_become_machine_code() {
     let compiled = nvrtc.compile(&Which::Exchange.program(&source), "sm_90").unwrap();
     assert_eq!(compiled.log(), "");
     let ptx = String::from_utf8_lossy(compiled.ptx());
-    assert!([".entry exchange(", ".entry exchange_few("].iter().all(|one| ptx.contains(one)));
+    assert!([".entry exchange(", ".entry exchange_some(", ".entry exchange_few("].iter().all(|one| ptx.contains(one)));
 }
 
 #[test]

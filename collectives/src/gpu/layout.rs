@@ -48,10 +48,13 @@ symrail_core::layouts! {
         /// that size.
         pub SIZES "SYMRAIL_GIVEN_UP_SIZES": u64 = 4;
         pub SIZE_SHIFT "SYMRAIL_GIVEN_UP_SIZE_SHIFT": u32 = 8;
-        /// Limits of one launch of sends and receives, and of a small one.
+        /// Limits of one launch of sends and receives; of one with a smaller argument, which an all-to-all among 8 ranks
+        /// needs; and of a small one.
         pub EXCHANGE_BLOCKS "SYMRAIL_MOST_BLOCKS": usize = 192;
         pub EXCHANGE_ROWS "SYMRAIL_MOST_ROWS": usize = 31;
         pub EXCHANGE_TRANSFERS "SYMRAIL_MOST_TRANSFERS": usize = 72;
+        pub SOME_ROWS "SYMRAIL_SOME_ROWS": usize = 15;
+        pub SOME_TRANSFERS "SYMRAIL_SOME_TRANSFERS": usize = 16;
         pub FEW_ROWS "SYMRAIL_FEW_ROWS": usize = 4;
         pub FEW_TRANSFERS "SYMRAIL_FEW_TRANSFERS": usize = 6;
         /// Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next.
@@ -195,6 +198,12 @@ symrail_core::layouts! {
             head: ExchangeHead,
             rows: [ExchangeRow; EXCHANGE_ROWS],
             transfers: [Transfer; EXCHANGE_TRANSFERS],
+        }
+        /// One with fewer rows.
+        pub ExchangeSome "symrail_exchange_some" {
+            head: ExchangeHead,
+            rows: [ExchangeRow; SOME_ROWS],
+            transfers: [Transfer; SOME_TRANSFERS],
         }
         /// A small one.
         pub ExchangeFew "symrail_exchange_few" {

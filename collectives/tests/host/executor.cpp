@@ -129,11 +129,12 @@ extern "C" void normed(int type, const Call* call) {
     else if (type == 7) run_normed<symrail_bf16>(*call);
     else run_normed<symrail_f32>(*call);
 }
-// Sends and receives: `input` is the address of the kernel's argument, `output` is whether it is that of a small launch.
+// Sends and receives: `input` is the address of the kernel's argument, `output` is its size (`Size`).
 extern "C" void exchange(const Call* call) {
     std::vector<symrail_u64> found(2 * call->blocks);
     launch(*call, [&](symrail_u32 b) {
-        if (call->output != 0) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+        if (call->output == 1) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+        else if (call->output == 2) symrail_exchange_block(*(const symrail_exchange_some*)call->input, &found[2 * b], b);
         else symrail_exchange_block(*(const symrail_exchange_call*)call->input, &found[2 * b], b);
     });
 }
