@@ -258,6 +258,7 @@ beside() {
   for part in copies gather reduce all-reduce; do
     case_of "beside others: $part" $mapped SYMRAIL_HEAP_SIZE=14G $of -- $products $part $file
   done
+  case_of "norms beside NCCL" $mapped $of -- python3 "$root/python/benchmarks/norms.py"
   case_of "products through proxies" $pinned SYMRAIL_HEAP_SIZE=2G SYMRAIL_LIBFABRIC_PROVIDER=shm $of --hosts $pes -- $products rails $file
 }
 

@@ -196,7 +196,7 @@ SYMRAIL_DEVICE void symrail_exchange_own(const symrail_transfer& from, const sym
     symrail_copy_many<symrail_block_scope, symrail_own_source>(to.at + start, from.at + start, left < each ? left : each);
 }
 
-/* All work of a block. CALL is symrail_exchange_call, or symrail_exchange_few. */
+/* All work of a block. CALL is symrail_exchange_call, _some or _few. */
 template <class CALL>
 SYMRAIL_DEVICE void symrail_exchange_block(const CALL& call, symrail_u64* found, symrail_u32 block) {
     symrail_u64 place = 0;

@@ -51,10 +51,13 @@
  * that size. */
 #define SYMRAIL_GIVEN_UP_SIZES 4ull
 #define SYMRAIL_GIVEN_UP_SIZE_SHIFT 8
-/* Limits of one launch of sends and receives, and of a small one. */
+/* Limits of one launch of sends and receives; of one with a smaller argument, which an all-to-all among 8 ranks
+ * needs; and of a small one. */
 #define SYMRAIL_MOST_BLOCKS 192
 #define SYMRAIL_MOST_ROWS 31
 #define SYMRAIL_MOST_TRANSFERS 72
+#define SYMRAIL_SOME_ROWS 15
+#define SYMRAIL_SOME_TRANSFERS 16
 #define SYMRAIL_FEW_ROWS 4
 #define SYMRAIL_FEW_TRANSFERS 6
 /* Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next. */
@@ -276,6 +279,17 @@ static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, head) == 0, "symrail_excha
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, rows) == 56, "symrail_exchange_call.rows");
 static_assert(SYMRAIL_OFFSETOF(symrail_exchange_call, transfers) == 2288, "symrail_exchange_call.transfers");
 
+/* One with fewer rows. */
+struct symrail_exchange_some {
+    symrail_exchange_head head;
+    symrail_exchange_row rows[15];
+    symrail_transfer transfers[16];
+};
+static_assert(sizeof(symrail_exchange_some) == 1520, "symrail_exchange_some");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_some, head) == 0, "symrail_exchange_some.head");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_some, rows) == 56, "symrail_exchange_some.rows");
+static_assert(SYMRAIL_OFFSETOF(symrail_exchange_some, transfers) == 1136, "symrail_exchange_some.transfers");
+
 /* A small one. */
 struct symrail_exchange_few {
     symrail_exchange_head head;
@@ -320,7 +334,7 @@ struct symrail_straight {
     symrail_u64 rings;
     symrail_u64 slot_bytes;
     symrail_u64 filled;
-    /* The bytes of this call's chunks, at most those of two slots. */
+    /* The bytes of this call's chunks, at most those of two slots, of an RMS norm those of four. */
     symrail_u64 chunk;
     /* This device's words: the number of the next call by packets; the number of that call's blocks that have
      * read it; and the number of each block's next slot. */
@@ -361,12 +375,15 @@ struct symrail_norm {
     /* How the output is scaled, and the scale or the scales' place. */
     symrail_u64 scaled;
     symrail_u64 scales;
-    /* Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
-     * bytes. */
+    /* Pushed: the rows that a rank adds up, those of them that a block has, and those of a chunk; the parts of
+     * a row, each of which is a chunk, or 1; and a block's chunks. */
+    symrail_u64 rows_of_rank;
+    symrail_u64 rows_of_block;
     symrail_u64 rows_of_chunk;
-    symrail_u64 is_aligned;
+    symrail_u64 parts;
+    symrail_u64 chunks;
 };
-static_assert(sizeof(symrail_norm) == 480, "symrail_norm");
+static_assert(sizeof(symrail_norm) == 504, "symrail_norm");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, straight) == 0, "symrail_norm.straight");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, residual) == 400, "symrail_norm.residual");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, sum) == 408, "symrail_norm.sum");
@@ -376,7 +393,10 @@ static_assert(SYMRAIL_OFFSETOF(symrail_norm, hidden) == 432, "symrail_norm.hidde
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, epsilon) == 440, "symrail_norm.epsilon");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, scaled) == 448, "symrail_norm.scaled");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, scales) == 456, "symrail_norm.scales");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 464, "symrail_norm.rows_of_chunk");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, is_aligned) == 472, "symrail_norm.is_aligned");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_rank) == 464, "symrail_norm.rows_of_rank");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_block) == 472, "symrail_norm.rows_of_block");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 480, "symrail_norm.rows_of_chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, parts) == 488, "symrail_norm.parts");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, chunks) == 496, "symrail_norm.chunks");
 
 #endif

@@ -10,6 +10,12 @@ extern "C" __global__ void __launch_bounds__(512) normed_packets(const __grid_co
 extern "C" __global__ void __launch_bounds__(512) normed_pushed(const __grid_constant__ symrail_norm norm) {
     __shared__ float sums[16];
     symrail_normed<SYMRAIL_NUMBER> normed(norm, nullptr, sums, blockIdx.x);
-    if (norm.is_aligned != 0) normed.template pushes<true>();
-    else normed.template pushes<false>();
+    normed.template pushes<true>();
+}
+
+// Rows at any address.
+extern "C" __global__ void __launch_bounds__(512) normed_pushed_anywhere(const __grid_constant__ symrail_norm norm) {
+    __shared__ float sums[16];
+    symrail_normed<SYMRAIL_NUMBER> normed(norm, nullptr, sums, blockIdx.x);
+    normed.template pushes<false>();
 }

@@ -1,135 +1,140 @@
-/* An all-reduce, a residual and an RMS norm in one launch: every rank sends all its rows to all others, in packets or
- * through slots, and each rank adds up whole rows, adds the residual, and normalises them:
+/* An all-reduce, a residual and an RMS norm in one launch:
  *
  *     sum = residual + the sum of the ranks' inputs, rounded to the type of elements
  *     output = sum / sqrt(mean(sum^2) + epsilon) * weight, of that type or as FP8 (e4m3)
  *
- * A row belongs to one block, which passes over it twice: each thread stores its elements of the sum, and reads them
- * again when the mean is known. Ranks add in the same order, so that all get the same bits. */
+ * Few rows travel in packets: every rank sends all its rows to all others, and adds up all of them itself. Of more rows
+ * each rank owns an equal part, which the others push to it through slots: the owner adds up the ranks' rows and the
+ * residual, and pushes the sums to all others; every rank then normalises all rows. So 2 (n - 1) / n times the rows'
+ * bytes leave each of n ranks, for n - 1 times if every rank added all rows. If owners pushed normalised rows as well,
+ * 3 (n - 1) / n times would leave (2.5 as FP8): two bytes take 5.6 ps of a link of 360 GB/s, and the 10 or so
+ * instructions that normalise an element 1.5 ps of 64 multiprocessors.
+ *
+ * All ranks get the same bits: sums are made in the order of ranks, at their owner or everywhere in the same way, and
+ * squares are added by the same threads in the same order on all ranks. */
 #ifndef SYMRAIL_NORMED_CUH
 #define SYMRAIL_NORMED_CUH
 
+#include "convert.cuh"
 #include "lanes.cuh"
 #include "packets.cuh"
 #include "pushed.cuh"
+#include "rows.cuh"
 
+/* Vectors that a thread has at a time. */
+#define SYMRAIL_NORM_MANY 4
 /* Elements with a scale in common. */
 #define SYMRAIL_NORM_GROUP 128u
-/* Chunks that a block pushes ahead; fewer than slots. */
-#define SYMRAIL_NORM_AHEAD 3u
 
 /* All threads of a block. */
 struct symrail_whole_block : symrail_block_scope {
     static SYMRAIL_WAITER_FN bool any(bool yes) { return __syncthreads_or(yes ? 1 : 0) != 0; }
 };
 
-/* BYTES bytes of a row, 8 or 16, of which `left` exist. Where 16 bytes are not ALIGNED, they are loaded and stored by
- * halves: threads have the same elements on all ranks, whose memory may differ in that. */
-template <int BYTES, bool ALIGNED>
-struct symrail_norm_vector {
-    SYMRAIL_SCOPE_FN void load(symrail_u64 from, symrail_u64 left, symrail_u64* raw) {
-        if (BYTES == 16 && ALIGNED) {
-            symrail_wide both = symrail_peer_source::load((const symrail_wide*)from);
-            raw[0] = both.a, raw[BYTES / 8 - 1] = both.b;
-        } else {
-#pragma unroll
-            for (int i = 0; i < BYTES / 8; i++)
-                raw[i] = left > 8u * i ? symrail_load_some((const char*)from + 8 * i, left - 8 * i) : 0;
-        }
-    }
-    SYMRAIL_SCOPE_FN void store(symrail_u64 to, symrail_u64 left, const symrail_u64* raw) {
-        if (BYTES == 16 && ALIGNED) {
-            symrail_wide both = {raw[0], raw[BYTES / 8 - 1]};
-            symrail_store((symrail_wide*)to, both);
-        } else {
-#pragma unroll
-            for (int i = 0; i < BYTES / 8; i++)
-                if (left > 8u * i) symrail_store_some((char*)to + 8 * i, raw[i], left - 8 * i);
-        }
-    }
-};
-
 template <class N>
 struct symrail_normed : symrail_pushed<N> {
     typedef symrail_whole_block all;
+    /* A row that goes through slots belongs to a quarter of a block, so that four rows are under way. */
+    typedef symrail_quarter some;
+    typedef symrail_own_source own;
+    typedef symrail_peer_source peer;
     const symrail_norm& norm;
     float* shared;
+    /* Bytes of a row, and of its place in slots, which is aligned. */
     symrail_u64 row_bytes;
+    symrail_u64 stride;
 
     SYMRAIL_WAITER_FN symrail_normed(const symrail_norm& norm, symrail_u64* done, float* shared, symrail_u32 block)
         : symrail_pushed<N>(norm.straight, done, block), norm(norm), shared(shared) {
         row_bytes = norm.hidden * sizeof(typename N::stored);
+        stride = (row_bytes + 15) / 16 * 16;
+        /* A row that is longer than two slots has all four. */
+        if (this->call.chunk > 2 * this->call.slot_bytes) this->slots = SYMRAIL_PUSHED_SLOTS;
     }
 
-    /* Adds the residual to a vector's sum, stores it, and returns the sum of its elements' squares. */
-    template <int BYTES, bool ALIGNED>
-    SYMRAIL_WAITER_FN float keep(symrail_elements<N, BYTES>& sum, symrail_u64 at, symrail_u64 left,
-                                 const symrail_u64* residual) const {
+    SYMRAIL_WAITER_FN symrail_u64 sum_of(symrail_u64 row) const { return norm.sum + row * row_bytes; }
+
+    /* Adds the squares of a thread's elements of the sum, one after the other: other ranks have other laps. */
+    template <class S, int BYTES, int MANY>
+    SYMRAIL_WAITER_FN void add_squares(float& squares, const symrail_row_lap<S, BYTES, MANY>& sums) const {
         const int count = BYTES / sizeof(typename N::stored);
-        symrail_u64 raw[BYTES / 8];
-        symrail_elements<N, BYTES> more;
-        if (norm.residual != 0) {
-            more.unpack(residual);
 #pragma unroll
-            for (int i = 0; i < count; i++) sum.v[i] += more.v[i];
+        for (int k = 0; k < MANY; k++) {
+            symrail_converted<N, BYTES> values;
+            values.unpack(sums.raw[k]);
+#pragma unroll
+            for (int i = 0; i < count; i++) squares += values.v[i] * values.v[i];
         }
-        sum.pack(raw);
-        sum.unpack(raw);
-        symrail_norm_vector<BYTES, ALIGNED>::store(norm.sum + at, left, raw);
-        float squares = 0;
-#pragma unroll
-        for (int i = 0; i < count; i++)
-            if (i * sizeof(typename N::stored) < left) squares += sum.v[i] * sum.v[i];
-        return squares;
     }
 
-    /* Normalises a row, whose threads' squares have these sums. */
-    template <int BYTES, bool ALIGNED>
-    SYMRAIL_WAITER_FN void finish(symrail_u64 row, float squares) const {
+    /* Normalises a row, whose threads' squares have these sums. `sums` has the thread's part of the row's last lap, which
+     * begins at byte `last`; the others are loaded. */
+    template <bool ALIGNED, class S, int BYTES, int MANY>
+    SYMRAIL_WAITER_FN void finish(symrail_u64 row, float squares, symrail_row_lap<S, BYTES, MANY>& sums,
+                                  symrail_u64 last) const {
+        float mean = symrail_sum_over<S>(squares, shared) / (float)norm.hidden;
+        float by = 1.0f / sqrtf(mean + symrail_float_of((symrail_u32)norm.epsilon)), factor = 1;
+        if (norm.scaled == SYMRAIL_NORM_BY_TENSOR) factor = 1.0f / *(const float*)norm.scales;
+        for (symrail_u64 first = last;; first -= sums.size()) {
+            symrail_row_lap<S, BYTES, MANY> weights;
+            weights.template load<own, ALIGNED>(norm.weight, first, row_bytes);
+#pragma unroll
+            for (int k = 0; k < MANY; k++)
+                put<S, BYTES, ALIGNED>(row, sums.at(first, k), sums.raw[k], weights.raw[k], by, factor);
+            if (first == 0) return;
+            sums.template load<peer, ALIGNED>(sum_of(row), first - sums.size(), row_bytes);
+        }
+    }
+
+    /* Normalises the vector at byte `at` of a row. All threads of the scope call it together. */
+    template <class S, int BYTES, bool ALIGNED>
+    SYMRAIL_WAITER_FN void put(symrail_u64 row, symrail_u64 at, symrail_u64* raw, const symrail_u64* weight, float by,
+                               float factor) const {
         const int element = sizeof(typename N::stored), count = BYTES / element;
-        float mean = symrail_block_sum(squares, shared) / (float)norm.hidden;
-        float by = 1.0f / sqrtf(mean + symrail_float_of((symrail_u32)norm.epsilon)), scale = 1;
-        if (norm.scaled == SYMRAIL_NORM_BY_TENSOR) scale = *(const float*)norm.scales;
-        symrail_u64 vectors = (row_bytes + BYTES - 1) / BYTES, laps = (vectors + all::size() - 1) / all::size();
-        for (symrail_u64 lap = 0; lap < laps; lap++) {
-            symrail_u64 at = (lap * all::size() + all::rank()) * BYTES, left = at < row_bytes ? row_bytes - at : 0;
-            symrail_u64 raw[BYTES / 8] = {}, weight[BYTES / 8] = {};
-            symrail_elements<N, BYTES> values, factors;
-            if (left != 0) {
-                symrail_norm_vector<BYTES, ALIGNED>::load(norm.sum + row * row_bytes + at, left, raw);
-                symrail_norm_vector<BYTES, ALIGNED>::load(norm.weight + at, left, weight);
-            }
-            values.unpack(raw), factors.unpack(weight);
+        symrail_u64 left = at < row_bytes ? row_bytes - at : 0, first = row * norm.hidden + at / element;
+        symrail_converted<N, BYTES> values, factors;
+        values.unpack(raw), factors.unpack(weight);
+#pragma unroll
+        for (int i = 0; i < count; i++) values.v[i] = values.v[i] * by * factors.v[i];
+        if (norm.scaled == SYMRAIL_NORM_PLAIN) {
+            values.pack(raw);
+            if (left != 0) symrail_row_vector<BYTES, ALIGNED>::store(this->call.output + first * element, left, raw);
+            return;
+        }
+        if (norm.scaled == SYMRAIL_NORM_BY_GROUPS) {
             float most = 0;
 #pragma unroll
             for (int i = 0; i < count; i++) {
-                values.v[i] = values.v[i] * by * factors.v[i];
                 float size = values.v[i] < 0 ? -values.v[i] : values.v[i];
                 most = size > most ? size : most;
             }
-            symrail_u64 first = row * norm.hidden + at / element;
-            if (norm.scaled == SYMRAIL_NORM_PLAIN) {
-                values.pack(raw);
-                symrail_u64 to = this->call.output + first * element;
-                if (left != 0) symrail_norm_vector<BYTES, ALIGNED>::store(to, left, raw);
-                continue;
-            }
-            if (norm.scaled == SYMRAIL_NORM_BY_GROUPS) {
-                most = symrail_lanes_max(most, SYMRAIL_NORM_GROUP / count, shared);
-                scale = (most > 1e-10f ? most : 1e-10f) / 448.0f;
-                if (left != 0 && at / element % SYMRAIL_NORM_GROUP == 0)
-                    ((float*)norm.scales)[first / SYMRAIL_NORM_GROUP] = scale;
-            }
-            symrail_u64 codes = 0;
-#pragma unroll
-            for (int i = 0; i < count; i++)
-                codes |= (symrail_u64)symrail_e4m3::store(values.v[i] / scale) << (8 * i % 64);
-            if (left != 0) symrail_store_some((char*)(this->call.output + first), codes, (left < BYTES ? left : BYTES) / element);
+            most = symrail_lanes_max<S>(most, SYMRAIL_NORM_GROUP / count, shared);
+            float scale = (most > 1e-10f ? most : 1e-10f) / 448.0f;
+            factor = 1.0f / scale;
+            if (left != 0 && at / element % SYMRAIL_NORM_GROUP == 0)
+                ((float*)norm.scales)[first / SYMRAIL_NORM_GROUP] = scale;
         }
+#pragma unroll
+        for (int i = 0; i < count; i++) values.v[i] *= factor;
+        symrail_u64 codes = symrail_e4m3_codes<count>(values.v);
+        symrail_u64 to = this->call.output + first;
+        if (left == 0) return;
+        if (ALIGNED && count == 8) *(symrail_u64*)to = codes;
+        else if (ALIGNED) *(symrail_u32*)to = (symrail_u32)codes;
+        else symrail_store_any(to, codes, (left < BYTES ? left : BYTES) / element);
+    }
+
+    /* Adds what another rank, or the residual, has for a vector. */
+    template <int BYTES>
+    SYMRAIL_WAITER_FN void add(symrail_converted<N, BYTES>& sum, const symrail_u64* raw) const {
+        symrail_converted<N, BYTES> more;
+        more.unpack(raw);
+        sum.template all<SYMRAIL_REDUCE_SUM>(more);
     }
 
     /* Rows in packets: all are sent before the first is awaited. */
     SYMRAIL_WAITER_FN void packets() {
+        typedef symrail_row_lap<all, 8, SYMRAIL_NORM_MANY> lap;
         const symrail_straight& call = this->call;
         symrail_straight_launched();
         symrail_u64 number = symrail_ld_gpu(call.words), vectors = (row_bytes + 7) / 8, block = this->block;
@@ -138,155 +143,243 @@ struct symrail_normed : symrail_pushed<N> {
         symrail_u32 flag = symrail_packets_flag(number);
         symrail_u64 half = call.packets + (number & 1) * (call.n - 1) * call.region;
         for (symrail_u64 row = block; row < norm.rows; row += call.blocks) {
-            symrail_u64 from = call.input + row * row_bytes;
-            for (symrail_u64 k = all::rank(); k < vectors; k += all::size()) {
-                symrail_u64 data = symrail_load_some((const char*)from + 8 * k, row_bytes - 8 * k);
+            for (symrail_u64 first = 0; first < row_bytes; first += lap::size()) {
+                lap mine;
+                mine.template load<own, false>(call.input + row * row_bytes, first, row_bytes);
                 for (symrail_u64 i = 1; i < call.n; i++) {
                     symrail_u64 to = this->other(i);
                     symrail_u64 there = half + call.ranks[to].distance + symrail_place_at(call.me, to) * call.region;
-                    symrail_packet16_write(there + 16 * (row * vectors + k), data, flag);
+#pragma unroll
+                    for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
+                        symrail_u64 at = lap::at(first, k);
+                        if (at < row_bytes) symrail_packet16_write(there + 16 * row * vectors + 2 * at, mine.raw[k][0], flag);
+                    }
                 }
             }
         }
         bool good = true;
         for (symrail_u64 row = block; row < norm.rows; row += call.blocks) {
             float squares = 0;
-            for (symrail_u64 k = all::rank(); good && k < vectors; k += SYMRAIL_PACKETS_MANY * all::size())
-                good = take<SYMRAIL_PACKETS_MANY>(half, flag, row, k, squares);
+            symrail_u64 last = 0;
+            lap sums = {};
+            for (symrail_u64 first = 0; first < row_bytes; first += lap::size()) {
+                if (good) good = receive(half, flag, row, first, sums);
+                add_squares(squares, sums);
+                last = first;
+            }
             if (all::any(!good)) return;
-            finish<8, false>(row, squares);
+            finish<false>(row, squares, sums, last);
         }
         if (block == 0) symrail_packets_wipe(call, half, number, norm.rows * vectors);
     }
 
-    /* Adds up MANY of the thread's packets of a row. */
-    template <int MANY>
-    SYMRAIL_WAITER_FN bool take(symrail_u64 half, symrail_u32 flag, symrail_u64 row, symrail_u64 first, float& squares) const {
+    /* Adds up the thread's packets of a lap of a row. */
+    SYMRAIL_WAITER_FN bool receive(symrail_u64 half, symrail_u32 flag, symrail_u64 row, symrail_u64 first,
+                                   symrail_row_lap<all, 8, SYMRAIL_NORM_MANY>& sums) const {
+        typedef symrail_row_lap<all, 8, SYMRAIL_NORM_MANY> lap;
         const symrail_straight& call = this->call;
-        symrail_u64 vectors = (row_bytes + 7) / 8, threads = all::size(), at = row * row_bytes;
-        symrail_u64 mine[MANY], raw[MANY], residual[MANY] = {};
-        symrail_elements<N, 8> sum[MANY], more;
-#pragma unroll
-        for (int k = 0; k < MANY; k++) {
-            symrail_u64 vector = first + k * threads, left = row_bytes - 8 * vector;
-            mine[k] = vector < vectors ? symrail_load_some((const char*)call.input + at + 8 * vector, left) : 0;
-            if (norm.residual != 0 && vector < vectors)
-                residual[k] = symrail_load_some((const char*)norm.residual + at + 8 * vector, left);
-        }
+        symrail_u64 vectors = (row_bytes + 7) / 8;
+        lap mine, came_in, residual;
+        symrail_converted<N, 8> sum[SYMRAIL_NORM_MANY];
+        mine.template load<own, false>(call.input + row * row_bytes, first, row_bytes);
+        if (norm.residual != 0) residual.template load<own, false>(norm.residual + row * row_bytes, first, row_bytes);
         for (symrail_u64 rank = 0; rank < call.n; rank++) {
             symrail_u64 here = half + symrail_place_at(rank, call.me) * call.region + 16 * row * vectors;
             auto came = [&]() {
                 bool all_came = true;
 #pragma unroll
-                for (int k = 0; k < MANY; k++)
-                    if (first + k * threads < vectors)
-                        all_came &= symrail_packet16_read(here + 16 * (first + k * threads), flag, raw[k]);
+                for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
+                    symrail_u64 at = lap::at(first, k);
+                    if (at < row_bytes) all_came &= symrail_packet16_read(here + 2 * at, flag, came_in.raw[k][0]);
+                }
                 return all_came;
             };
-#pragma unroll
-            for (int k = 0; k < MANY; k++) raw[k] = mine[k];
+            came_in = mine;
             if (rank != call.me && !symrail_straight_await(call, came, rank, this->block)) return false;
 #pragma unroll
-            for (int k = 0; k < MANY; k++) {
-                if (rank == 0) sum[k].unpack(&raw[k]);
-                else {
-                    more.unpack(&raw[k]);
-                    sum[k].take(SYMRAIL_REDUCE_SUM, more, false);
-                }
+            for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
+                if (rank == 0) sum[k].unpack(came_in.raw[k]);
+                else add(sum[k], came_in.raw[k]);
             }
         }
 #pragma unroll
-        for (int k = 0; k < MANY; k++) {
-            symrail_u64 vector = first + k * threads;
-            symrail_u64 left = row_bytes - 8 * vector;
-            if (vector < vectors) squares += keep<8, false>(sum[k], at + 8 * vector, left, &residual[k]);
+        for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
+            if (norm.residual != 0) add(sum[k], residual.raw[k]);
+            sum[k].pack(sums.raw[k]);
         }
+        sums.template store<false>(sum_of(row), first, row_bytes);
         return true;
     }
 
-    /* The block's rows; the bytes of a chunk, and the chunks of a row or the rows of a chunk, of which one is 1. */
-    SYMRAIL_WAITER_FN symrail_u64 first_row() const { return this->block * norm.rows / this->call.blocks; }
-    SYMRAIL_WAITER_FN symrail_u64 end_row() const { return (this->block + 1) * norm.rows / this->call.blocks; }
-
-    /* Chunk `i`: its first byte in all rows, and its bytes. */
-    SYMRAIL_WAITER_FN symrail_u64 span(symrail_u64 i, symrail_u64& bytes) const {
-        symrail_u64 chunk = this->call.chunk, row, within = 0;
-        if (norm.rows_of_chunk > 0) {
-            row = first_row() + i * norm.rows_of_chunk;
-            symrail_u64 rows = end_row() - row < norm.rows_of_chunk ? end_row() - row : norm.rows_of_chunk;
-            bytes = rows * row_bytes;
-        } else {
-            symrail_u64 of_row = (row_bytes + chunk - 1) / chunk;
-            row = first_row() + i / of_row, within = i % of_row * chunk;
-            bytes = row_bytes - within < chunk ? row_bytes - within : chunk;
-        }
-        return row * row_bytes + within;
+    /* This block's rows of an owner in chunk `i`: the first one, and their number. */
+    SYMRAIL_WAITER_FN symrail_u64 rows_of(symrail_u64 owner, symrail_u64 i, symrail_u64& count) const {
+        symrail_u64 most = (this->block + 1) * norm.rows_of_block, behind = owner * norm.rows_of_rank;
+        if (most > norm.rows_of_rank) most = norm.rows_of_rank;
+        symrail_u64 first = this->block * norm.rows_of_block + (symrail_u32)i / (symrail_u32)norm.parts * norm.rows_of_chunk;
+        symrail_u64 end = behind + most < norm.rows ? behind + most : norm.rows;
+        first += behind;
+        count = first >= end ? 0 : end - first < norm.rows_of_chunk ? end - first : norm.rows_of_chunk;
+        return first;
     }
-
-    SYMRAIL_WAITER_FN bool push(symrail_u64 i) const {
-        const symrail_straight& call = this->call;
-        if (!this->template room<all>(i, nullptr)) return false;
-        symrail_u64 bytes, at = span(i, bytes);
-        auto to = [this, i](symrail_u64 k) { return this->slot(0, i, this->call.me, this->other(k + 1)); };
-        symrail_copy_to_each<all, symrail_own_source>(to, call.n - 1, call.input + at, bytes);
-        this->template tell<all>(0, i, nullptr);
-        return true;
+    /* The first byte in a row of chunk `i`, and the bytes of it; whether the chunk ends rows. */
+    SYMRAIL_WAITER_FN symrail_u64 part_of(symrail_u64 i, symrail_u64& bytes) const {
+        bytes = row_bytes;
+        if (norm.parts == 1) return 0;
+        symrail_u64 within = (symrail_u32)i % (symrail_u32)norm.parts * this->call.chunk;
+        bytes = row_bytes - within < this->call.chunk ? row_bytes - within : this->call.chunk;
+        return within;
     }
+    SYMRAIL_WAITER_FN bool is_last(symrail_u64 i) const { return ((symrail_u32)i + 1) % (symrail_u32)norm.parts == 0; }
 
-    /* Adds up bytes `at` to `at` + `bytes` of a row, which chunk `i` has from `within` on. */
-    template <int BYTES, bool ALIGNED>
-    SYMRAIL_WAITER_FN float add_up(symrail_u64 i, symrail_u64 within, symrail_u64 at, symrail_u64 bytes) const {
-        const symrail_straight& call = this->call;
-        float squares = 0;
-        for (symrail_u64 k = all::rank() * BYTES; k < bytes; k += all::size() * BYTES) {
-            symrail_u64 raw[BYTES / 8], residual[BYTES / 8] = {}, left = bytes - k;
-            symrail_elements<N, BYTES> sum, more;
-            if (norm.residual != 0) symrail_norm_vector<BYTES, ALIGNED>::load(norm.residual + at + k, left, residual);
-            for (symrail_u64 rank = 0; rank < call.n; rank++) {
-                symrail_u64 from = rank == call.me ? call.input + at + k : this->slot(0, i, rank, call.me) + within + k;
-                symrail_norm_vector<BYTES, ALIGNED>::load(from, left, raw);
-                if (rank == 0) sum.unpack(raw);
-                else {
-                    more.unpack(raw);
-                    sum.take(SYMRAIL_REDUCE_SUM, more, false);
+    template <bool ALIGNED>
+    using row_lap = symrail_row_lap<some, 16, ALIGNED ? SYMRAIL_NORM_MANY : 1>;
+
+    /* Whether the thread's quarter does the next piece of work. */
+    static SYMRAIL_WAITER_FN bool takes(symrail_u32& turn) { return turn++ % 4 == some::number(); }
+
+    /* Sends chunk `i` of the others' rows to them. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void push(symrail_u64 i) const {
+        typedef row_lap<ALIGNED> lap;
+        symrail_u32 turn = 0;
+        for (symrail_u64 k = 1; k < this->call.n; k++) {
+            symrail_u64 owner = this->other(k), to = this->slot(0, i, this->call.me, owner);
+            symrail_u64 rows, bytes, row = rows_of(owner, i, rows), within = part_of(i, bytes);
+            for (symrail_u64 j = 0; j < rows; j++) {
+                if (!takes(turn)) continue;
+                symrail_u64 from = this->call.input + (row + j) * row_bytes + within;
+                for (symrail_u64 first = 0; first < bytes; first += lap::size()) {
+                    lap mine;
+                    mine.template load<own, ALIGNED>(from, first, bytes);
+                    mine.template store<true>(to + j * stride, first, bytes);
                 }
             }
-            squares += keep<BYTES, ALIGNED>(sum, at + k, left, residual);
         }
-        return squares;
+        this->template tell<all>(0, i, nullptr);
     }
 
-    /* Rows through slots, in vectors of 16 bytes. */
+    /* Adds up chunk `i` of this rank's rows, and sends the sums to all others. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN bool add_up(symrail_u64 i) const {
+        if (!this->template await<all>(0, this->end(i), nullptr, 0)) return false;
+        symrail_u64 rows, bytes, row = rows_of(this->call.me, i, rows), within = part_of(i, bytes);
+        for (symrail_u64 j = some::number(); j < rows; j += 4)
+            add_row<ALIGNED>(i, j * stride, (row + j) * row_bytes + within, bytes);
+        this->template tell<all>(1, i, nullptr);
+        return true;
+    }
+
+    /* What a rank has for a part of a row, which is at byte `in_slot` of its slot, and at byte `at` of all rows. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void load_of(row_lap<ALIGNED>& to, symrail_u64 rank, symrail_u64 i, symrail_u64 in_slot,
+                                   symrail_u64 at, symrail_u64 first, symrail_u64 bytes) const {
+        if (rank == this->call.me) to.template load<own, ALIGNED>(this->call.input + at, first, bytes);
+        else to.template load<peer, true>(this->slot(0, i, rank, this->call.me) + in_slot, first, bytes);
+    }
+
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void add_row(symrail_u64 i, symrail_u64 in_slot, symrail_u64 at, symrail_u64 bytes) const {
+        typedef row_lap<ALIGNED> lap;
+        const symrail_straight& call = this->call;
+        const int many = sizeof(lap) / 16;
+        for (symrail_u64 first = 0; first < bytes; first += lap::size()) {
+            lap some_of, next, residual;
+            symrail_converted<N, 16> sum[many];
+            load_of<ALIGNED>(some_of, 0, i, in_slot, at, first, bytes);
+            load_of<ALIGNED>(next, 1, i, in_slot, at, first, bytes);
+            if (norm.residual != 0) residual.template load<own, ALIGNED>(norm.residual + at, first, bytes);
+#pragma unroll
+            for (int k = 0; k < many; k++) sum[k].unpack(some_of.raw[k]);
+            for (symrail_u64 rank = 1; rank < call.n; rank++) {
+                some_of = next;
+                /* The loads of the next rank's elements overlap. */
+                if (rank + 1 < call.n) load_of<ALIGNED>(next, rank + 1, i, in_slot, at, first, bytes);
+#pragma unroll
+                for (int k = 0; k < many; k++) add(sum[k], some_of.raw[k]);
+            }
+#pragma unroll
+            for (int k = 0; k < many; k++) {
+                if (norm.residual != 0) add(sum[k], residual.raw[k]);
+                sum[k].pack(some_of.raw[k]);
+            }
+            for (symrail_u64 k = 1; k < call.n; k++)
+                some_of.template store<true>(this->slot(1, i, call.me, this->other(k)) + in_slot, first, bytes);
+            some_of.template store<ALIGNED>(norm.sum + at, first, bytes);
+        }
+    }
+
+    /* Normalises a row. Its sum is in its place, or in a slot, from which it is copied there. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void normalise(symrail_u64 row, symrail_u64 slot) const {
+        row_lap<ALIGNED> sums;
+        float squares = 0;
+        symrail_u64 last = 0;
+        for (symrail_u64 first = 0; first < row_bytes; first += sums.size()) {
+            if (slot != 0) {
+                sums.template load<peer, true>(slot, first, row_bytes);
+                sums.template store<ALIGNED>(sum_of(row), first, row_bytes);
+            } else {
+                sums.template load<peer, ALIGNED>(sum_of(row), first, row_bytes);
+            }
+            add_squares(squares, sums);
+            last = first;
+        }
+        finish<ALIGNED>(row, squares, sums, last);
+    }
+
+    /* Takes the sums of chunk `i`, and normalises the rows that it ends: first this rank's, while the others' sums are
+     * on their way. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN bool take(symrail_u64 i) const {
+        symrail_u32 turn = 0;
+        for (symrail_u64 k = 0; k < this->call.n; k++) {
+            if (k == 1 && !this->template await<all>(1, this->end(i), nullptr, 0)) return false;
+            symrail_u64 owner = this->other(k), from = k == 0 ? 0 : this->slot(1, i, owner, this->call.me);
+            symrail_u64 rows, row = rows_of(owner, i, rows);
+            for (symrail_u64 j = 0; j < rows; j++) {
+                if (!takes(turn)) continue;
+                if (norm.parts > 1 && from != 0) take_part<ALIGNED>(i, row, from);
+                if (!is_last(i)) continue;
+                /* One call: its code is long. */
+                normalise<ALIGNED>(row + j, norm.parts > 1 || from == 0 ? 0 : from + j * stride);
+            }
+        }
+        return true;
+    }
+
+    /* Copies a part of a sum to its place. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void take_part(symrail_u64 i, symrail_u64 row, symrail_u64 from) const {
+        typedef row_lap<ALIGNED> lap;
+        symrail_u64 bytes, within = part_of(i, bytes);
+        for (symrail_u64 first = 0; first < bytes; first += lap::size()) {
+            lap sums;
+            sums.template load<peer, true>(from, first, bytes);
+            sums.template store<ALIGNED>(sum_of(row) + within, first, bytes);
+        }
+        some::sync();
+    }
+
+    /* Rows through slots. Chunk `i` is pushed when chunk i - `most` has been taken. Then its slots are free: all others
+     * have added up what was in the first ring; and in the second one they have taken my sums before they push, without
+     * which I add nothing up. */
     template <bool ALIGNED>
     SYMRAIL_WAITER_FN void pushes() {
         const symrail_straight& call = this->call;
         symrail_straight_launched();
-        symrail_u64 word = call.words + 16 + 8 * this->block, rows = end_row() - first_row();
-        this->begin_at(symrail_ld_gpu(word));
-        symrail_u64 of_row = norm.rows_of_chunk > 0 ? 1 : (row_bytes + call.chunk - 1) / call.chunk;
-        symrail_u64 per = norm.rows_of_chunk > 0 ? norm.rows_of_chunk : 1, chunks = (rows + per - 1) / per * of_row;
-        if (!symrail_straight_begin(call, this->first, this->block)) return;
-        if (all::rank() == 0) symrail_st_gpu(word, this->first + chunks * this->slots);
-        for (symrail_u64 i = 0; i < chunks && i < SYMRAIL_NORM_AHEAD; i++)
-            if (!push(i)) return;
-        float squares = 0;
-        for (symrail_u64 i = 0; i < chunks; i++) {
-            if (i + SYMRAIL_NORM_AHEAD < chunks && !push(i + SYMRAIL_NORM_AHEAD)) return;
-            if (!this->template await<all>(0, this->end(i), nullptr, 0)) return;
-            symrail_u64 bytes, at = span(i, bytes);
-            if (of_row > 1) {
-                squares += add_up<16, ALIGNED>(i, 0, at, bytes);
-            } else {
-                for (symrail_u64 within = 0; within < bytes; within += row_bytes) {
-                    squares = add_up<16, ALIGNED>(i, within, at + within, row_bytes);
-                    finish<16, ALIGNED>((at + within) / row_bytes, squares);
-                }
-            }
-            this->template tell<all>(1, i, nullptr);
-            if (of_row > 1 && i % of_row == of_row - 1) {
-                finish<16, ALIGNED>(at / row_bytes, squares);
-                squares = 0;
-            }
+        symrail_u64 word = call.words + 16 + 8 * this->block, number = symrail_ld_gpu(word);
+        this->begin_at(number);
+        if (!symrail_straight_begin(call, number, this->block)) return;
+        if (all::rank() == 0) symrail_st_gpu(word, this->first + norm.chunks * this->slots);
+        /* Earlier calls' chunks have left the slots. */
+        if (!this->template await<all>(1, number, nullptr, 0)) return;
+        /* The sums of a chunk travel while the next one is added up, if there is room for two. */
+        symrail_u64 most = SYMRAIL_PUSHED_SLOTS / this->slots, behind = most > 1 ? 1 : 0, pushed = 0;
+        for (symrail_u64 i = 0; i < norm.chunks + behind; i++) {
+            symrail_u64 taken = i > behind ? i - behind : 0;
+            for (; pushed < norm.chunks && pushed < taken + most; pushed++) push<ALIGNED>(pushed);
+            if (i < norm.chunks && !add_up<ALIGNED>(i)) return;
+            if (i >= behind && !take<ALIGNED>(i - behind)) return;
         }
     }
 };

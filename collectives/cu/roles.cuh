@@ -23,6 +23,16 @@ struct symrail_role {
     }
 };
 
+/* The quarter of a block that a thread belongs to: four scopes that work on different things. Blocks have a multiple of
+ * 128 threads. */
+struct symrail_quarter {
+    static const bool one = false;
+    SYMRAIL_SCOPE_FN symrail_u32 number() { return 4 * threadIdx.x / blockDim.x; }
+    SYMRAIL_SCOPE_FN symrail_u32 rank() { return threadIdx.x - number() * size(); }
+    SYMRAIL_SCOPE_FN symrail_u32 size() { return blockDim.x / 4; }
+    SYMRAIL_SCOPE_FN void sync() { asm volatile("barrier.sync %0, %1;" ::"r"(number() + 1), "r"(size()) : "memory"); }
+};
+
 /* A shared word with release and acquire order: writes before the store are visible after the load. */
 SYMRAIL_DEVICE void symrail_st_shared(symrail_u64* at, symrail_u64 v) {
     __threadfence_block();

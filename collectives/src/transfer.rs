@@ -1,6 +1,5 @@
 //! Sends and receives of one call: the order of work on them, in which no two PEs wait for each other.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -55,8 +54,7 @@ pub(crate) fn arrange<M: Copy>(
     transfers: &[Transfer<M>],
     bytes: impl Fn(M) -> u64,
 ) -> Result<Arranged<M>> {
-    let (mut from_own, mut to_own, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    let mut counts: HashMap<Row, usize> = HashMap::new();
+    let (mut from_own, mut to_own, mut others) = (Vec::new(), Vec::new(), Vec::with_capacity(transfers.len()));
     for &transfer in transfers {
         let (row, memory) = match transfer {
             Transfer::Send { to, memory } => (Row { peer: to, receives: false }, memory),
@@ -69,10 +67,8 @@ pub(crate) fn arrange<M: Copy>(
             (true, false) => from_own.push(memory),
             (true, true) => to_own.push(memory),
             _ => {
-                let count = counts.entry(row).or_default();
                 let round = if row.receives { me + n - row.peer } else { row.peer + n - me } % n;
-                others.push(((round, *count), (row, memory)));
-                *count += 1;
+                others.push(((round, 0), (row, memory)));
             }
         }
     }
@@ -88,6 +84,12 @@ pub(crate) fn arrange<M: Copy>(
         return Err(Error::Call(format!(
             "PE {me} sends {sent} bytes to itself, and receives them as {received} bytes"
         )));
+    }
+    // By rows, in which they keep their order and are numbered; then by turns. Few are sorted without an allocation.
+    others.sort_by_key(|&((round, _), (row, _))| (round, row.peer, row.receives));
+    for at in 1..others.len() {
+        let (before, this) = (others[at - 1], &mut others[at]);
+        this.0.1 = if before.1.0 == this.1.0 { before.0.1 + 1 } else { 0usize };
     }
     others.sort_by_key(|&(order, _)| order);
     let turns = others.chunk_by(|(one, _), (other, _)| one == other).map(<[_]>::len).collect();

@@ -97,9 +97,9 @@ impl Stream {
     /// The driver's error.
     pub unsafe fn launch(&self, kernel: &Kernel, shape: Shape, arguments: &[u64]) -> Result<()> {
         let mut words = arguments.to_vec();
-        let places: Vec<*mut c_void> = words.iter_mut().map(|word| (&raw mut *word).cast()).collect();
+        let mut places: Vec<*mut c_void> = words.iter_mut().map(|word| (&raw mut *word).cast()).collect();
         // SAFETY: the caller's promise.
-        unsafe { self.launch_with(kernel, shape, places) }
+        unsafe { self.launch_with(kernel, shape, &mut places) }
     }
 
     /// Starts a kernel whose only parameter is a structure of these words, by value.
@@ -111,7 +111,7 @@ impl Stream {
     /// The driver's error.
     pub unsafe fn launch_struct(&self, kernel: &Kernel, shape: Shape, argument: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise; the driver only reads the argument.
-        unsafe { self.launch_with(kernel, shape, vec![argument.as_ptr().cast_mut().cast()]) }
+        unsafe { self.launch_with(kernel, shape, &mut [argument.as_ptr().cast_mut().cast()]) }
     }
 
     /// As [`launch_struct`](Self::launch_struct), but the kernel's blocks may begin when those of the kernel before it
@@ -163,7 +163,7 @@ impl Stream {
 
     /// # Safety
     /// The kernel's parameters match the values at these places.
-    unsafe fn launch_with(&self, kernel: &Kernel, shape: Shape, mut places: Vec<*mut c_void>) -> Result<()> {
+    unsafe fn launch_with(&self, kernel: &Kernel, shape: Shape, places: &mut [*mut c_void]) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the caller's promise; the driver copies the arguments during the call.
         let answer = unsafe {

@@ -138,26 +138,34 @@ struct symrail_own_source {
     }
 };
 typedef symrail_own_source symrail_peer_source;
+// A barrier of some of a block's threads; returns whether any of them passed true.
+static inline bool meet(Role& role, symrail_u32 size, bool yes) {
+    symrail_u32 round = __atomic_load_n(&role.round, __ATOMIC_SEQ_CST);
+    int* vote = &role.votes[round % 2];
+    if (yes) __atomic_store_n(vote, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_add_fetch(&role.arrived, 1, __ATOMIC_SEQ_CST) == size) {
+        role.arrived = 0;
+        // The vote of the round before: all threads have read it.
+        role.votes[(round + 1) % 2] = 0;
+        __atomic_store_n(&role.round, round + 1, __ATOMIC_SEQ_CST);
+    }
+    while (__atomic_load_n(&role.round, __ATOMIC_SEQ_CST) == round) sched_yield();
+    return __atomic_load_n(vote, __ATOMIC_SEQ_CST) != 0;
+}
 template <int FIRST, int QUARTERS>
 struct symrail_role {
     static const bool one = false;
     static symrail_u32 rank() { return thread_rank - FIRST * (block_size / 4); }
     static symrail_u32 size() { return QUARTERS * (block_size / 4); }
     static void sync() { any(false); }
-    static bool any(bool yes) {
-        Role& role = block->roles[FIRST];
-        symrail_u32 round = __atomic_load_n(&role.round, __ATOMIC_SEQ_CST);
-        int* vote = &role.votes[round % 2];
-        if (yes) __atomic_store_n(vote, 1, __ATOMIC_SEQ_CST);
-        if (__atomic_add_fetch(&role.arrived, 1, __ATOMIC_SEQ_CST) == size()) {
-            role.arrived = 0;
-            // The vote of the round before: all threads have read it.
-            role.votes[(round + 1) % 2] = 0;
-            __atomic_store_n(&role.round, round + 1, __ATOMIC_SEQ_CST);
-        }
-        while (__atomic_load_n(&role.round, __ATOMIC_SEQ_CST) == round) sched_yield();
-        return __atomic_load_n(vote, __ATOMIC_SEQ_CST) != 0;
-    }
+    static bool any(bool yes) { return meet(block->roles[FIRST], size(), yes); }
+};
+struct symrail_quarter {
+    static const bool one = false;
+    static symrail_u32 number() { return 4 * thread_rank / block_size; }
+    static symrail_u32 rank() { return thread_rank - number() * size(); }
+    static symrail_u32 size() { return block_size / 4; }
+    static void sync() { meet(block->roles[number()], size(), false); }
 };
 SYMRAIL_DEVICE void symrail_st_shared(symrail_u64* at, symrail_u64 v) { symrail_st_sys((symrail_u64)at, v); }
 SYMRAIL_DEVICE symrail_u64 symrail_ld_shared(const symrail_u64* at) { return symrail_ld_acquire(at); }

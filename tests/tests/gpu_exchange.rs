@@ -89,7 +89,7 @@ fn run(pes: &[Pe], transfers: &[Vec<Transfer<Memory>>], timeout_ns: u64) {
                     let call = Call {
                         plan: 0,
                         input: launch.argument.as_ptr() as u64,
-                        output: launch.few.into(),
+                        output: launch.size as u64,
                         part: 0,
                         chunk: 0,
                         how: 0,
@@ -160,6 +160,8 @@ fn all_sizes_arrive_among_two_and_three() {
         // More bytes than all slots of all lanes hold.
         everything_arrives(2, true, &[0, 1, 1000, 65_536, 65_537, 9_000_001]);
         everything_arrives(3, true, &[3, 200_000, 0, 7]);
+        // Eight rows, and their own: the argument of medium size.
+        everything_arrives(5, true, &[1000]);
     }
 }
 

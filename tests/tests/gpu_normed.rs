@@ -13,9 +13,8 @@ use crate::emulation::{Call, library};
 type Normed = unsafe extern "C" fn(i32, *const Call);
 
 const SLOT: u64 = 512;
-/// Offsets of a PE's packets and slots behind its words, and the end.
+/// The offset of a PE's packets behind its words; the slots are behind the packets.
 const PACKETS: usize = 32 << 10;
-const RINGS: usize = 128 << 10;
 
 struct Pe {
     heap: Vec<u64>,
@@ -26,6 +25,17 @@ struct Pe {
 struct Pes {
     pes: Vec<Pe>,
     sizes: Sizes,
+    timeouts_ns: Vec<u64>,
+}
+
+/// What memory a call writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InPlace {
+    No,
+    /// The sum is the residual, and the output is the input.
+    Residual,
+    /// The sum is the input, and the output is the residual.
+    Input,
 }
 
 /// What a call is given, and how it is divided.
@@ -45,6 +55,17 @@ struct Case {
     alone: bool,
     /// The number of values of elements.
     values: usize,
+    in_place: InPlace,
+}
+
+impl Case {
+    /// Rows at aligned addresses, in two blocks.
+    fn of(way: Way, ty: DataType, rows: usize, hidden: usize) -> Case {
+        // Pushed rows belong to quarters of a block.
+        let threads = if way == Way::Packets { 3 } else { 8 };
+        let in_place = InPlace::No;
+        Case { way, ty, rows, hidden, blocks: 2, threads, scaled: 0, shift: 0, alone: false, values: 15, in_place }
+    }
 }
 
 /// A PE's element of the input, small enough for exact sums; the residual is that of PE 100.
@@ -83,11 +104,11 @@ fn e4m3(code: u8) -> f32 {
 impl Pes {
     fn new(n: usize) -> Pes {
         let sizes = Sizes::with(n as u64, 8 << 10, SLOT);
-        let bytes = RINGS + sizes.rings() as usize;
-        assert!(8 + sizes.filled() as usize <= PACKETS && PACKETS + sizes.packets() as usize <= RINGS);
+        let bytes = PACKETS + (sizes.packets() + sizes.rings()) as usize;
+        assert!(8 + sizes.filled() as usize <= PACKETS);
         let new =
             |_| Pe { heap: vec![0; bytes / 8 + 2], words: vec![0; sizes.words() as usize / 8], report: vec![0; 4] };
-        Pes { pes: (0..n).map(new).collect(), sizes }
+        Pes { pes: (0..n).map(new).collect(), sizes, timeouts_ns: vec![60_000_000_000; n] }
     }
 
     fn base(&self, pe: usize) -> u64 {
@@ -96,13 +117,18 @@ impl Pes {
 
     /// Runs a call on all PEs, and checks its results.
     fn verify(&self, case: Case) {
+        self.run(case, case.rows);
+    }
+
+    /// Runs a call whose last PE has so many rows; if they are as many as the others', checks its results.
+    fn run(&self, case: Case, of_last: usize) {
         // SAFETY: the function's type.
         let normed = unsafe { library().unwrap().get::<Normed>(b"normed") }.unwrap();
         let Case { way, ty, rows, hidden, .. } = case;
         let (n, size, count) = (self.pes.len(), ty.size(), rows * hidden);
         let shift = |me: usize| case.shift * size + if case.alone && me == 0 { 8 } else { 0 };
         let element = |pe, at| element(case.values, pe, at);
-        let put = |me: usize, values: Vec<u8>| [vec![0xee; shift(me)], values].concat();
+        let put = |me: usize, values: Vec<u8>| [vec![0xee; shift(me)], values, vec![0xee]].concat();
         let rows_of = |me: usize, pe: usize| put(me, bytes_of(ty, (0..count).map(|at| element(pe, at))));
         let inputs: Vec<_> = (0..n).map(|me| rows_of(me, me)).collect();
         let residuals: Vec<_> = (0..n).map(|me| rows_of(me, 100)).collect();
@@ -110,8 +136,13 @@ impl Pes {
         let scale = [if case.scaled == 1 { 0.25f32 } else { 0.0 }];
         let width = if case.scaled == 0 { size } else { 1 };
         let new = |me: usize, bytes: usize| vec![0xeeu8; shift(me) + bytes + 1];
-        let sums: Vec<_> = (0..n).map(|me| new(me, count * size)).collect();
-        let outputs: Vec<_> = (0..n).map(|me| new(me, count * width)).collect();
+        let new_sums: Vec<_> = (0..n).map(|me| new(me, count * size)).collect();
+        let new_outputs: Vec<_> = (0..n).map(|me| new(me, count * width)).collect();
+        let (sums, outputs) = match case.in_place {
+            InPlace::No => (&new_sums, &new_outputs),
+            InPlace::Residual => (&residuals, &inputs),
+            InPlace::Input => (&inputs, &residuals),
+        };
         let scales: Vec<_> = (0..n).map(|_| vec![0f32; count / 128]).collect();
         let memory = |me: usize, all: &[Vec<u8>], len: usize| {
             let at = all[me].as_ptr() as u64 + shift(me) as u64;
@@ -119,17 +150,22 @@ impl Pes {
         };
         let floats = |all: &[f32]| Memory { at: all.as_ptr() as u64, len: 4 * all.len() as u64 };
         std::thread::scope(|scope| {
-            for (me, scales) in scales.iter().enumerate() {
+            for me in 0..n {
+                let rows = if me + 1 == n { of_last } else { rows };
+                if rows == 0 {
+                    continue;
+                }
+                let count = rows * hidden;
                 let call = RmsNorm {
                     input: memory(me, &inputs, count * size),
                     residual: Some(memory(me, &residuals, count * size)),
-                    sum: memory(me, &sums, count * size),
+                    sum: memory(me, sums, count * size),
                     weight: memory(me, &weights, hidden * size),
-                    output: memory(me, &outputs, count * width),
+                    output: memory(me, outputs, count * width),
                     scaled: match case.scaled {
                         0 => Scaled::Not,
                         1 => Scaled::ByTensor(floats(&scale)),
-                        _ => Scaled::ByGroups(floats(scales)),
+                        _ => Scaled::ByGroups(floats(&scales[me])),
                     },
                     rows: rows as u64,
                     hidden: hidden as u64,
@@ -145,25 +181,25 @@ impl Pes {
                     stop: base,
                     filled: base + 8,
                     packets: base + PACKETS as u64,
-                    rings: base + RINGS as u64,
+                    rings: base + PACKETS as u64 + self.sizes.packets(),
                     words: self.pes[me].words.as_ptr() as u64,
                     ranks: apart.iter().enumerate().map(to).collect(),
                 };
-                let blocks = case.blocks.min(rows as u64);
-                let cut = Cut { blocks, threads: case.threads, ..call.cut(way, &self.sizes) };
+                let cut = Cut { threads: case.threads, ..call.cut(way, &self.sizes, case.blocks) };
+                let kernel = call.kernel(way);
                 let (argument, normed) = (call.argument(&addresses, &self.sizes, me as u64, &cut), &normed);
                 scope.spawn(move || {
                     let call = Call {
                         plan: 0,
                         input: argument.as_ptr() as u64,
-                        output: u64::from(way == Way::Packets),
+                        output: kernel as u64,
                         part: 0,
                         chunk: 0,
                         how: 0,
-                        blocks,
+                        blocks: cut.blocks,
                         threads: case.threads,
                         pe: me as u64,
-                        timeout_ns: 60_000_000_000,
+                        timeout_ns: self.timeouts_ns[me],
                         apart: apart.as_ptr(),
                     };
                     let number = DataType::ALL.iter().position(|&other| other == ty).unwrap() as i32;
@@ -172,10 +208,13 @@ impl Pes {
                 });
             }
         });
+        if of_last != rows {
+            return;
+        }
         for me in 0..n {
             assert_eq!(self.pes[me].report, [0; 4], "PE {me} gave up: {case:?}");
             let of = |all: &[Vec<u8>], pe: usize| all[pe][shift(pe)..].to_vec();
-            let same = of(&outputs, me) == of(&outputs, 0) && of(&sums, me) == of(&sums, 0);
+            let same = of(outputs, me) == of(outputs, 0) && of(sums, me) == of(sums, 0);
             assert!(same, "PE {me} has other bits: {case:?}");
         }
         let (sum, output, shift) = (&sums[0], &outputs[0], shift(0));
@@ -212,8 +251,8 @@ impl Pes {
     }
 }
 
-/// All forms of output, rows of any length at any address, one row or several in a chunk, and rows of several chunks;
-/// calls follow one another in the same slots.
+/// All forms of output, rows of any length at any address, and fewer rows than PEs; calls follow one another in the same
+/// slots.
 #[test]
 fn rows_are_added_up_and_normalised_both_ways() {
     if library().is_none() {
@@ -229,9 +268,26 @@ fn rows_are_added_up_and_normalised_both_ways() {
                 (DataType::Float32, Way::Pushed, round % 2),
                 (DataType::Bfloat16, Way::Pushed, 1),
             ] {
-                let scaled = u64::from(round % 3 == 1);
-                let (alone, values) = (false, 15);
-                pes.verify(Case { way, ty, rows, hidden, blocks: 2, threads: 3, scaled, shift, alone, values });
+                pes.verify(Case { scaled: u64::from(round % 3 == 1), shift, ..Case::of(way, ty, rows, hidden) });
+            }
+        }
+    }
+}
+
+/// Each slot is used several times: chunks of four rows and of one, of one slot, of two and of four, and rows of several
+/// chunks. Calls of one kind follow those of all others, in slots of any number.
+#[test]
+fn rows_are_divided_among_ranks_and_chunks() {
+    if library().is_none() {
+        return;
+    }
+    for n in [2, 3, 5] {
+        let pes = Pes::new(n);
+        for (round, in_place) in [InPlace::Residual, InPlace::No, InPlace::Input].into_iter().enumerate() {
+            for (rows, hidden) in [(19 * n, 32), (7 * n + 1, 100), (4 * n - 1, 200), (5 * n, 410), (3 * n + 2, 1001)] {
+                let scaled = if in_place == InPlace::No { 1 } else { 0 };
+                let case = Case::of(Way::Pushed, DataType::Float32, rows, hidden);
+                pes.verify(Case { scaled, in_place, shift: round, ..case });
             }
         }
     }
@@ -243,9 +299,10 @@ fn each_group_has_the_scale_of_its_largest_element() {
         return;
     }
     let pes = Pes::new(2);
-    for (way, rows, hidden) in [(Way::Packets, 2, 256), (Way::Pushed, 3, 128), (Way::Pushed, 1, 640)] {
-        let (ty, alone, values) = (DataType::Bfloat16, false, 15);
-        pes.verify(Case { way, ty, rows, hidden, blocks: 1, threads: 32, scaled: 2, shift: 0, alone, values });
+    for (way, rows, hidden) in [(Way::Packets, 2, 256), (Way::Pushed, 5, 128), (Way::Pushed, 3, 640)] {
+        // Lanes with a scale in common: 32 with 8 bytes each, or 16 with 16.
+        let threads = if way == Way::Packets { 32 } else { 64 };
+        pes.verify(Case { blocks: 1, threads, scaled: 2, ..Case::of(way, DataType::Bfloat16, rows, hidden) });
     }
 }
 
@@ -256,8 +313,24 @@ fn a_rank_whose_memory_is_not_aligned_gets_the_same_bits() {
         return;
     }
     let pes = Pes::new(2);
-    for (way, rows, hidden) in [(Way::Packets, 1, 1024), (Way::Pushed, 4, 4096)] {
-        let (ty, alone, values) = (DataType::Float32, true, 8191);
-        pes.verify(Case { way, ty, rows, hidden, blocks: 2, threads: 3, scaled: 0, shift: 0, alone, values });
+    for (way, rows, hidden) in [(Way::Packets, 1, 1024), (Way::Pushed, 5, 500), (Way::Pushed, 4, 4096)] {
+        pes.verify(Case { alone: true, values: 8191, ..Case::of(way, DataType::Float32, rows, hidden) });
+    }
+}
+
+/// PE 2 makes no call, or one with fewer rows, so that it ends while the others wait in a later phase. They name it, and
+/// each of their threads ends.
+#[test]
+fn a_pe_that_does_not_do_its_part_is_named() {
+    if library().is_none() {
+        return;
+    }
+    for (way, of_last) in [(Way::Packets, 0), (Way::Packets, 20), (Way::Pushed, 0), (Way::Pushed, 20)] {
+        let mut pes = Pes::new(3);
+        pes.verify(Case::of(way, DataType::Bfloat16, 9, 64));
+        pes.timeouts_ns[0] = 500_000_000;
+        pes.run(Case::of(way, DataType::Bfloat16, 40, 64), of_last);
+        let reports: Vec<&[u64]> = pes.pes.iter().map(|pe| &pe.report[..2]).collect();
+        assert_eq!(reports, [[1, 2], [2, 0], [0, 0]], "{way:?}, {of_last} rows");
     }
 }

@@ -1,8 +1,8 @@
 //! A communicator: a separate job, whose PEs are the ranks. Data passes through its heap, in the GPU's memory or in
 //! host memory that the GPU can access.
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail::bootstrap::uid::{self, UniqueId};
@@ -36,7 +36,7 @@ struct Parts {
     collectives: GpuCommunicator,
     one_sided: OneSided,
     /// Words for the ids of further communicators: see `ids`.
-    board: SymSlice<u64>,
+    board: Arc<SymSlice<u64>>,
     runtime: Runtime,
     /// `None` once the rank leaves.
     place: Option<Place<[u8; UniqueId::LEN], Leaving<Parts>>>,
@@ -128,7 +128,7 @@ impl Communicator {
         collectives.accept_any_memory()?;
         collectives.prepare_memory()?;
         let one_sided = OneSided::new(&device, signals)?;
-        let made = Parts { collectives, one_sided, board, runtime, place: Some(place) };
+        let made = Parts { collectives, one_sided, board: Arc::new(board), runtime, place: Some(place) };
         let direct = made.collectives.is_direct();
         let (waits, signals) = (made.collectives.abort_handle(), made.one_sided.end_waits());
         parts.put(made, move || {
@@ -244,7 +244,7 @@ impl Communicator {
 
     /// Waits until all launches have ended, and leaves. If proxies carry data it is collective: no rank leaves while
     /// another rank's proxy may write to it. The last rank of this process waits for the others then, for all ranks of
-    /// this process. After a failure, and once a rank is lost or has left alone, it waits for no other rank.
+    /// this process. After a failure it waits for no other rank; for a rank that is lost or has left alone nobody waits.
     pub fn finalize(&self) -> Result<(), Failure> {
         self.parts.finish(|parts| self.leave(parts)).unwrap_or(Ok(()))
     }
@@ -262,8 +262,8 @@ impl Communicator {
         // Peers may have mapped this rank's memory, which stays until they have left, too.
         match parts.place.take().filter(|_| !self.direct) {
             Some(place) => {
-                let (runtime, ended) = (parts.runtime.clone(), self.parts.ended());
-                place.leave_with_all(Leaving { runtime, ended, keeps: parts })
+                let (runtime, board) = (parts.runtime.clone(), Arc::clone(&parts.board));
+                place.leave_with_all(Leaving { runtime, board, ended: self.parts.ended(), keeps: parts })
             }
             None => Ok(()),
         }

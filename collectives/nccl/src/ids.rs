@@ -2,14 +2,14 @@
 //! `SYMRAIL_TIMEOUT_S`.
 
 use symrail::bootstrap::uid::UniqueId;
-use symrail::{Cmp, Runtime, SignalUpdate, SymSlice, with_timeout};
+use symrail::{Cmp, Error, Runtime, SignalUpdate, SymSlice, with_timeout};
 
 use crate::guard::Failure;
 
 /// Words of an id of a job.
 const ID_WORDS: usize = UniqueId::LEN / 8;
-/// Words for each sender: an id, and a word that marks its arrival.
-const PLACE_WORDS: usize = ID_WORDS + 1;
+/// Words for each sender: an id, a word that marks its arrival, and one that says that the sender leaves.
+const PLACE_WORDS: usize = ID_WORDS + 2;
 
 /// Words of the board of a communicator of so many ranks. What a rank sends too late is not taken for another's id.
 pub fn board_words(ranks: u32) -> usize {
@@ -20,7 +20,7 @@ pub fn board_words(ranks: u32) -> usize {
 #[derive(Clone, Copy)]
 pub struct Ranks<'a> {
     pub runtime: &'a Runtime,
-    /// [`board_words`] words, all 0 unless an id is there.
+    /// [`board_words`] words, all 0 unless an id is there or a rank leaves.
     pub board: &'a SymSlice<u64>,
 }
 
@@ -76,6 +76,26 @@ impl Ranks<'_> {
         self.board.write(place + ID_WORDS, 0)?;
         Ok(UniqueId::from_bytes(&bytes)?)
     }
+
+    /// Waits until each other rank does so, too, or is lost or has left.
+    ///
+    /// # Errors
+    /// Names a rank that has not come in the caller's time.
+    pub fn leave_with_the_living(&self) -> Result<(), Error> {
+        let place = |rank: u32| rank as usize * PLACE_WORDS + ID_WORDS + 1;
+        let (me, n) = (self.runtime.my_pe(), self.runtime.n_pes());
+        let others = || (0..n).filter(move |&rank| rank != me);
+        for rank in others() {
+            // A rank that this does not reach learns that this one has left.
+            let _ = self.board.put(place(me), &[1], rank);
+        }
+        others().try_for_each(|rank| {
+            match self.board.wait_in_from("a wait for ranks that leave", place(rank), Cmp::Ne, 0, rank) {
+                Err(Error::PeerLost { .. }) => Ok(()),
+                waited => waited.map(drop),
+            }
+        })
+    }
 }
 
 fn word(bytes: &[u8]) -> u64 {
@@ -86,6 +106,7 @@ fn word(bytes: &[u8]) -> u64 {
 #[allow(clippy::unwrap_used)]
 pub mod tests {
     use std::ffi::c_int;
+    use std::sync::Arc;
     use std::time::{Duration, Instant};
 
     use symrail::Settings;
@@ -99,7 +120,7 @@ pub mod tests {
     /// A rank, with a heap in host memory.
     pub struct Rank {
         pub runtime: Runtime,
-        board: SymSlice<u64>,
+        pub board: Arc<SymSlice<u64>>,
     }
 
     impl Rank {
@@ -118,7 +139,7 @@ pub mod tests {
             settings.ibv_so = Some("/nowhere/libibverbs.so".into());
             let bootstrap = uid::open_within(id, rank, ranks, JOINING).unwrap();
             let runtime = Runtime::join(settings, Box::new(bootstrap)).unwrap();
-            let board = runtime.alloc_slice(board_words(ranks)).unwrap();
+            let board = Arc::new(runtime.alloc_slice(board_words(ranks)).unwrap());
             runtime.team_world().unwrap();
             Rank { runtime, board }
         };

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use symrail::{Error, Runtime, with_timeout};
+use symrail::{Error, Runtime, SymSlice, with_timeout};
 use symrail_core::lock;
 
 use crate::guard::Failure;
+use crate::ids::Ranks;
 use crate::threads::on_each;
 
 /// The ranks of this process, by their jobs.
@@ -63,6 +64,8 @@ impl<J: Ord + Copy, T> Place<J, T> {
 /// A rank that leaves.
 pub struct Leaving<T> {
     pub runtime: Runtime,
+    /// See [`Ranks`].
+    pub board: Arc<SymSlice<u64>>,
     /// Ends its waits unless it is 0.
     pub ended: Arc<AtomicU32>,
     /// What stays until all ranks of the job have left.
@@ -76,15 +79,15 @@ impl<J: Ord + Copy, T: Send> Place<J, Leaving<T>> {
     /// Names ranks that have not come within `SYMRAIL_TIMEOUT_S`. All have left in any case. A rank that has left
     /// alone, or died, is no error: nothing is awaited from it.
     pub fn leave_with_all(self, leaving: Leaving<T>) -> Result<(), Failure> {
-        let all = self.leave(leaving).into_iter().map(|one| ((one.runtime, one.ended), one.keeps));
+        let all = self.leave(leaving).into_iter().map(|one| ((one.runtime, one.board, one.ended), one.keeps));
         let (waiting, kept): (Vec<_>, Vec<_>) = all.unzip();
-        let ends: Vec<_> = waiting.iter().map(|(_, ended)| Arc::clone(ended)).collect();
-        let left = on_each(waiting, |(runtime, _)| {
-            let left = match with_timeout(runtime.timeout(), || runtime.barrier_all()) {
-                // It was revoked or aborted, or died: it writes no more.
-                Err(Error::PeerLost { .. }) => Ok(()),
+        let ends: Vec<_> = waiting.iter().map(|(.., ended)| Arc::clone(ended)).collect();
+        let left = on_each(waiting, |(runtime, board, _)| {
+            let left = with_timeout(runtime.timeout(), || match runtime.barrier_all() {
+                // It was revoked or aborted, or died, and writes no more; the others may.
+                Err(Error::PeerLost { .. }) => Ranks { runtime: &runtime, board: &board }.leave_with_the_living(),
                 waited => waited,
-            };
+            });
             if left.is_err() {
                 // The others would wait for this rank, which will not come.
                 for ended in &ends {
@@ -118,7 +121,7 @@ mod tests {
         let ended = Arc::new(AtomicU32::new(0));
         let (waits, poll) = (Arc::clone(&ended), Duration::from_millis(20));
         rank.runtime.set_interrupt(move || (waits.load(Ordering::Acquire) == 0).then_some(poll));
-        Leaving { runtime: rank.runtime.clone(), ended, keeps: rank }
+        Leaving { runtime: rank.runtime.clone(), board: Arc::clone(&rank.board), ended, keeps: rank }
     }
 
     #[test]
@@ -157,6 +160,29 @@ mod tests {
             let excluded = ALL.enter(1);
             drop(revoked);
             excluded.leave_with_all(leaving(ranks.remove(0))).unwrap();
+        }
+    }
+
+    /// PE 1 is gone. PE 2's proxy may write to PE 0 until it leaves, too.
+    #[test]
+    fn a_rank_that_is_gone_is_no_reason_not_to_wait_for_another_one() {
+        static ALL: Together<u32, Leaving<Rank>> = Together::new();
+        for comes in [true, false] {
+            let mut ranks = job(3, if comes { 30 } else { 3 });
+            drop(ranks.remove(1));
+            let (place, mine, other) = (ALL.enter(1), ranks.remove(0), leaving(ranks.remove(0)));
+            std::thread::scope(|scope| {
+                let elsewhere = scope.spawn(|| {
+                    static ELSEWHERE: Together<u32, Leaving<Rank>> = Together::new();
+                    if comes { ELSEWHERE.enter(1).leave_with_all(other).map(|()| None) } else { Ok(Some(other)) }
+                });
+                let left = place.leave_with_all(leaving(mine));
+                let stayed = elsewhere.join().unwrap().unwrap();
+                match stayed {
+                    None => left.unwrap(),
+                    Some(_) => assert!(text(left).contains("PE 2")),
+                }
+            });
         }
     }
 

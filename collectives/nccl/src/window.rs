@@ -89,7 +89,7 @@ impl Window {
             (None, Some(mapping)) => {
                 let cards: Vec<u8> =
                     of_ranks.iter().flat_map(|words| &words[2..]).flat_map(|word| word.to_le_bytes()).collect();
-                mapping.finish(&cards, runtime.timeout())?;
+                mapping.finish(&cards, runtime)?;
                 let sizes = of_ranks.iter().map(|words| (words[0], words[1]));
                 Places::Mapped(mapping.places(sizes))
             }
@@ -174,9 +174,10 @@ impl Mapping {
         }
     }
 
-    fn finish(&mut self, cards: &[u8], time_limit: std::time::Duration) -> Result<(), Failure> {
+    fn finish(&mut self, cards: &[u8], runtime: &Runtime) -> Result<(), Failure> {
         if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().first()) {
-            self.peers.open(offer, segment, cards, time_limit)?;
+            let mut poll = runtime.interrupt_poll();
+            self.peers.open(offer, segment, cards, runtime.timeout(), &mut || poll.ended().is_some())?;
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use super::abort::AbortHandle;
 use super::encode::Reached;
 use super::layout::{
     self, EXCHANGE_BLOCKS, EXCHANGE_ROWS, EXCHANGE_TRANSFERS, ExchangeCall, ExchangeFew, ExchangeHead, ExchangeRow,
-    FEW_ROWS, FEW_TRANSFERS, IN_PACKETS, LANE_SLOTS as SLOTS, ROW_OWN, ROW_RECEIVES, Rank, SIZE_SHIFT, SIZES,
-    SLOT_HEAD,
+    ExchangeSome, FEW_ROWS, FEW_TRANSFERS, IN_PACKETS, LANE_SLOTS as SLOTS, ROW_OWN, ROW_RECEIVES, Rank, SIZE_SHIFT,
+    SIZES, SLOT_HEAD, SOME_ROWS, SOME_TRANSFERS,
 };
 use super::memory::SymmetricMemory;
 use super::plan::{Memory, reached};
@@ -233,6 +233,7 @@ pub(super) struct Exchange {
 /// The kernels.
 pub(super) struct Kernels {
     any: Kernel,
+    some: Kernel,
     few: Kernel,
 }
 
@@ -242,7 +243,16 @@ impl Kernels {
     /// # Errors
     /// The driver's.
     pub fn new(module: &Arc<Module>) -> Result<Kernels> {
-        Ok(Kernels { any: module.kernel("exchange")?, few: module.kernel("exchange_few")? })
+        let kernel = |name| module.kernel(name);
+        Ok(Kernels { any: kernel("exchange")?, some: kernel("exchange_some")?, few: kernel("exchange_few")? })
+    }
+
+    fn of(&self, size: Size) -> &Kernel {
+        match size {
+            Size::Any => &self.any,
+            Size::Some => &self.some,
+            Size::Few => &self.few,
+        }
     }
 }
 
@@ -296,9 +306,8 @@ impl Exchange {
             unsafe { stream.copy(DevicePtr::new(to.at), DevicePtr::new(from.at), from.len) }?;
         }
         for launch in &launches.calls {
-            let kernel = if launch.few { &kernels.few } else { &kernels.any };
             // SAFETY: the kernel's argument; the memory is the caller's promise.
-            unsafe { stream.launch_struct(kernel, launch.shape, &launch.argument) }?;
+            unsafe { stream.launch_struct(kernels.of(launch.size), launch.shape, &launch.argument) }?;
         }
         Ok(())
     }
@@ -350,8 +359,34 @@ pub struct Launch {
     pub argument: Vec<u64>,
     /// Its blocks and threads.
     pub shape: Shape,
-    /// Whether the argument is that of a small launch.
-    pub few: bool,
+    /// The size of the argument.
+    pub size: Size,
+}
+
+/// The arguments' sizes, by the kernels' numbers in the emulator (`tests/host/executor.cpp`): a larger argument takes
+/// longer to encode and to launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Size {
+    /// 4,016 bytes.
+    Any = 0,
+    /// 488 bytes: two sends, two receives, and one transfer to this PE itself.
+    Few = 1,
+    /// 1,520 bytes: an all-to-all among 8.
+    Some = 2,
+}
+
+impl Size {
+    fn of(rows: usize, transfers: usize) -> Size {
+        let fits = |most: (usize, usize)| rows <= most.0 && transfers <= most.1;
+        if fits((FEW_ROWS, FEW_TRANSFERS)) {
+            Size::Few
+        } else if fits((SOME_ROWS, SOME_TRANSFERS)) {
+            Size::Some
+        } else {
+            Size::Any
+        }
+    }
 }
 
 /// The launches for some transfers.
@@ -463,22 +498,23 @@ fn encode(places: &Places, of_rows: Rows, own: &mut Vec<(Memory, Memory)>) -> Re
         blocks += shares;
         own.pop();
     }
-    let few = rows.len() <= FEW_ROWS && list.len() <= FEW_TRANSFERS;
-    let head = places.head(rows.len());
+    let (head, size) = (places.head(rows.len()), Size::of(rows.len(), list.len()));
     let none = layout::Transfer { at: 0, bytes: 0, division: 0 };
-    let argument = if few {
-        let mut call = ExchangeFew { head, rows: [NO_ROW; FEW_ROWS], transfers: [none; FEW_TRANSFERS] };
-        call.rows[..rows.len()].copy_from_slice(&rows);
-        call.transfers[..list.len()].copy_from_slice(&list);
-        words(&[call])
-    } else {
-        let mut call = ExchangeCall { head, rows: [NO_ROW; EXCHANGE_ROWS], transfers: [none; EXCHANGE_TRANSFERS] };
-        call.rows[..rows.len()].copy_from_slice(&rows);
-        call.transfers[..list.len()].copy_from_slice(&list);
-        words(&[call])
+    macro_rules! argument {
+        ($call:ident, $rows:ident, $transfers:ident) => {{
+            let mut call = $call { head, rows: [NO_ROW; $rows], transfers: [none; $transfers] };
+            call.rows[..rows.len()].copy_from_slice(&rows);
+            call.transfers[..list.len()].copy_from_slice(&list);
+            words(&[call])
+        }};
+    }
+    let argument = match size {
+        Size::Any => argument!(ExchangeCall, EXCHANGE_ROWS, EXCHANGE_TRANSFERS),
+        Size::Some => argument!(ExchangeSome, SOME_ROWS, SOME_TRANSFERS),
+        Size::Few => argument!(ExchangeFew, FEW_ROWS, FEW_TRANSFERS),
     };
     let threads = threads.next_multiple_of(32).clamp(32, PACKET_THREADS);
-    Ok(Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, few })
+    Ok(Launch { argument, shape: Shape { blocks: blocks as u32, threads: threads as u32 }, size })
 }
 
 const NO_ROW: ExchangeRow = ExchangeRow {
@@ -557,6 +593,27 @@ mod tests {
         let rows = |launch: &Launch| launch.argument[size_of::<ExchangeHead>() / 8 - 1];
         let calls = launches(&places, &transfers).unwrap().calls;
         assert_eq!(calls.iter().map(rows).collect::<Vec<_>>(), [30, 2]);
+    }
+
+    /// An all-to-all with parts of different sizes: its argument is not longer than it needs to be.
+    #[test]
+    fn an_all_to_all_is_one_launch_with_a_short_argument() {
+        let memory = Memory { at: 0, len: 16 << 10 };
+        for (n, size) in [(2, Size::Few), (3, Size::Some), (8, Size::Some), (9, Size::Any)] {
+            let pes = (0..n).map(|pe| Reached { pe, distance: Some(0), atomics: true }).collect();
+            let reached_by = vec![true; n as usize];
+            let places = Places { me: 1, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes, reached_by };
+            let with = |peer| [Transfer::Send { to: peer, memory }, Transfer::Receive { from: peer, memory }];
+            let Launches { own, calls } = launches(&places, &(0..n).flat_map(with).collect::<Vec<_>>()).unwrap();
+            assert!(own.is_empty(), "the kernel copies the part of the PE itself");
+            assert_eq!(calls.iter().map(|launch| launch.size).collect::<Vec<_>>(), [size], "{n}");
+        }
+        let bytes = [Size::Any, Size::Some, Size::Few].map(|size| match size {
+            Size::Any => size_of::<ExchangeCall>(),
+            Size::Some => size_of::<ExchangeSome>(),
+            Size::Few => size_of::<ExchangeFew>(),
+        });
+        assert_eq!(bytes, [4016, 1520, 488]);
     }
 
     #[test]

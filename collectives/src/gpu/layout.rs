@@ -48,10 +48,13 @@ symrail_core::layouts! {
         /// that size.
         pub SIZES "SYMRAIL_GIVEN_UP_SIZES": u64 = 4;
         pub SIZE_SHIFT "SYMRAIL_GIVEN_UP_SIZE_SHIFT": u32 = 8;
-        /// Limits of one launch of sends and receives, and of a small one.
+        /// Limits of one launch of sends and receives; of one with a smaller argument, which an all-to-all among 8 ranks
+        /// needs; and of a small one.
         pub EXCHANGE_BLOCKS "SYMRAIL_MOST_BLOCKS": usize = 192;
         pub EXCHANGE_ROWS "SYMRAIL_MOST_ROWS": usize = 31;
         pub EXCHANGE_TRANSFERS "SYMRAIL_MOST_TRANSFERS": usize = 72;
+        pub SOME_ROWS "SYMRAIL_SOME_ROWS": usize = 15;
+        pub SOME_TRANSFERS "SYMRAIL_SOME_TRANSFERS": usize = 16;
         pub FEW_ROWS "SYMRAIL_FEW_ROWS": usize = 4;
         pub FEW_TRANSFERS "SYMRAIL_FEW_TRANSFERS": usize = 6;
         /// Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next.
@@ -196,6 +199,12 @@ symrail_core::layouts! {
             rows: [ExchangeRow; EXCHANGE_ROWS],
             transfers: [Transfer; EXCHANGE_TRANSFERS],
         }
+        /// One with fewer rows.
+        pub ExchangeSome "symrail_exchange_some" {
+            head: ExchangeHead,
+            rows: [ExchangeRow; SOME_ROWS],
+            transfers: [Transfer; SOME_TRANSFERS],
+        }
         /// A small one.
         pub ExchangeFew "symrail_exchange_few" {
             head: ExchangeHead,
@@ -231,7 +240,7 @@ symrail_core::layouts! {
             rings: u64,
             slot_bytes: u64,
             filled: u64,
-            /// The bytes of this call's chunks, at most those of two slots.
+            /// The bytes of this call's chunks, at most those of two slots, of an RMS norm those of four.
             chunk: u64,
             /// This device's words: the number of the next call by packets; the number of that call's blocks that have
             /// read it; and the number of each block's next slot.
@@ -252,10 +261,13 @@ symrail_core::layouts! {
             /// How the output is scaled, and the scale or the scales' place.
             scaled: u64,
             scales: u64,
-            /// Pushed: the rows of a chunk; 0: a row has several chunks. Whether rows of all memory are aligned to 16
-            /// bytes.
+            /// Pushed: the rows that a rank adds up, those of them that a block has, and those of a chunk; the parts of
+            /// a row, each of which is a chunk, or 1; and a block's chunks.
+            rows_of_rank: u64,
+            rows_of_block: u64,
             rows_of_chunk: u64,
-            is_aligned: u64,
+            parts: u64,
+            chunks: u64,
         }
     }
 }

@@ -4,7 +4,7 @@
 use symrail::kernels::cuda::Shape;
 use symrail_core::layout::words;
 
-use super::layout::{self, NORM_BY_GROUPS, NORM_BY_TENSOR, NORM_PLAIN, STRAIGHT_BLOCKS};
+use super::layout::{self, NORM_BY_GROUPS, NORM_BY_TENSOR, NORM_PLAIN, STRAIGHT_SLOTS};
 use super::plan::Memory;
 use super::straight::{Addresses, Sizes, StraightCall, THREADS, Way, most_in_packets};
 use crate::error::{Error, Result};
@@ -13,8 +13,6 @@ use crate::plan::Collective;
 
 /// Elements with a scale in common.
 pub const GROUP: u64 = 128;
-/// The number of chunks of a block's rows, if rows are that many.
-const CHUNKS: u64 = 4;
 
 /// What the output is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +51,37 @@ pub struct RmsNorm {
     pub epsilon: f32,
 }
 
-/// How a call is divided.
+/// A kernel, by its number in the emulator (`tests/host/executor.cpp`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum NormKernel {
+    /// [`Way::Packets`].
+    Packets = 0,
+    /// [`Way::Pushed`].
+    Pushed = 1,
+    /// [`Way::Pushed`], rows at any address.
+    PushedAnywhere = 2,
+}
+
+/// How a call is divided. All but the blocks and threads is for rows that are pushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Blocks of the kernel.
     pub blocks: u64,
     /// Threads of a block.
     pub threads: u64,
-    /// The bytes of a chunk, at most those of a slot.
+    /// The bytes of a chunk for each rank, at most those of four slots. Rows begin at multiples of 16 bytes there.
     pub chunk: u64,
-    /// Rows of a chunk; 0: a row has several chunks.
+    /// Rows that each rank adds up.
+    pub rows_of_rank: u64,
+    /// Those of them that a block has.
+    pub rows_of_block: u64,
+    /// Rows of a chunk.
     pub rows_of_chunk: u64,
+    /// Parts of a row, each of which is a chunk, if it does not fit in one.
+    pub parts: u64,
+    /// A block's chunks.
+    pub chunks: u64,
 }
 
 impl Cut {
@@ -159,20 +177,55 @@ impl RmsNorm {
         Ok(())
     }
 
-    /// How the call is divided.
+    /// How the call is divided among at most so many blocks: the same on all ranks.
     #[must_use]
-    pub fn cut(&self, way: Way, sizes: &Sizes) -> Cut {
-        let (blocks, row) = (self.rows.clamp(1, STRAIGHT_BLOCKS), self.row_bytes());
-        let vectors = row.div_ceil(if way == Way::Packets { 8 } else { 16 });
-        let threads = vectors.next_multiple_of(32).clamp(32, THREADS);
-        let (rows_of_chunk, chunk) = match sizes.slot / row {
-            0 => (0, row.div_ceil(row.div_ceil(sizes.slot)).next_multiple_of(16)),
-            most => {
-                let rows = self.rows.div_ceil(blocks).div_ceil(CHUNKS).min(most);
-                (rows, rows * row)
-            }
+    pub fn cut(&self, way: Way, sizes: &Sizes, most_blocks: u64) -> Cut {
+        let row = self.row_bytes();
+        if way == Way::Packets {
+            return Cut {
+                blocks: self.rows.clamp(1, most_blocks),
+                threads: row.div_ceil(8).next_multiple_of(32).clamp(32, THREADS),
+                chunk: sizes.slot,
+                rows_of_rank: 0,
+                rows_of_block: 0,
+                rows_of_chunk: 0,
+                parts: 1,
+                chunks: 0,
+            };
+        }
+        let rows_of_rank = self.rows.div_ceil(sizes.ranks()).max(1);
+        let rows_of_block = rows_of_rank.div_ceil(most_blocks);
+        let stride = row.next_multiple_of(16);
+        // A chunk's slots adjoin in a ring of four.
+        let fits = [1, 2, STRAIGHT_SLOTS].map(|slots| slots * sizes.slot / stride).into_iter().find(|&rows| rows > 0);
+        let (rows_of_chunk, chunk) = match fits {
+            Some(rows) => (rows_of_block.min(rows), rows_of_block.min(rows) * stride),
+            None => (1, row.div_ceil(row.div_ceil(sizes.slot)).next_multiple_of(16)),
         };
-        Cut { blocks, threads, chunk, rows_of_chunk }
+        let parts = if fits.is_some() { 1 } else { row.div_ceil(chunk) };
+        Cut {
+            blocks: rows_of_rank.div_ceil(rows_of_block),
+            // A quarter for each row that is under way.
+            threads: 4 * row.div_ceil(16).next_multiple_of(32).clamp(32, THREADS / 4),
+            chunk,
+            rows_of_rank,
+            rows_of_block,
+            rows_of_chunk,
+            parts,
+            chunks: rows_of_block.div_ceil(rows_of_chunk) * parts,
+        }
+    }
+
+    /// The kernel: all rows of this rank are aligned to 16 bytes, or not. Ranks may differ in that.
+    #[must_use]
+    pub fn kernel(&self, way: Way) -> NormKernel {
+        let residual = self.residual.map_or(0, |memory| memory.at);
+        let together = self.input.at | residual | self.sum.at | self.weight.at | self.output.at | self.row_bytes();
+        match way {
+            Way::Packets => NormKernel::Packets,
+            Way::Pushed if together.is_multiple_of(16) => NormKernel::Pushed,
+            Way::Pushed => NormKernel::PushedAnywhere,
+        }
     }
 
     /// The kernel's argument, `symrail_norm`.
@@ -196,7 +249,6 @@ impl RmsNorm {
             Scaled::ByGroups(memory) => (NORM_BY_GROUPS, memory.at),
         };
         let residual = self.residual.map_or(0, |memory| memory.at);
-        let together = self.input.at | residual | self.sum.at | self.weight.at | self.output.at | self.row_bytes();
         words(&[layout::Norm {
             straight: call.layout(at, sizes, me, cut.blocks, cut.chunk),
             residual,
@@ -207,14 +259,18 @@ impl RmsNorm {
             epsilon: self.epsilon.to_bits().into(),
             scaled,
             scales,
+            rows_of_rank: cut.rows_of_rank,
+            rows_of_block: cut.rows_of_block,
             rows_of_chunk: cut.rows_of_chunk,
-            is_aligned: together.is_multiple_of(16).into(),
+            parts: cut.parts,
+            chunks: cut.chunks,
         }])
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::straight::MOST_BLOCKS;
     use super::*;
 
     fn call(rows: u64, hidden: u64) -> RmsNorm {
@@ -256,13 +312,26 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_whole_rows_or_parts_of_one() {
-        for n in [2, 3, 8] {
+    fn each_row_is_in_one_chunk_of_its_owner_or_in_several() {
+        for n in [2, 3, 8, 16] {
             let sizes = Sizes::of(n);
-            for (rows, hidden) in [(1, 8), (1, 7), (512, 8192), (3, 200_000), (10_000, 64)] {
-                let cut = call(rows, hidden).cut(Way::Pushed, &sizes);
-                assert!(cut.chunk <= sizes.slot && cut.blocks <= rows && cut.threads.is_multiple_of(32), "{n} {cut:?}");
-                assert_eq!(cut.rows_of_chunk == 0, 2 * hidden > sizes.slot, "{n} {cut:?}");
+            for (rows, hidden) in [(1, 8), (1, 7), (512, 4096), (512, 8192), (130, 5), (3, 200_000), (10_000, 64)] {
+                let cut = call(rows, hidden).cut(Way::Pushed, &sizes, MOST_BLOCKS);
+                let what = format!("{rows} x {hidden} among {n}: {cut:?}");
+                assert!(cut.rows_of_rank * n >= rows && cut.blocks <= MOST_BLOCKS, "{what}");
+                assert!(cut.rows_of_block * cut.blocks >= cut.rows_of_rank, "{what}");
+                assert!(cut.rows_of_block * (cut.blocks - 1) < cut.rows_of_rank, "a block has no rows: {what}");
+                assert!(cut.chunks / cut.parts * cut.rows_of_chunk >= cut.rows_of_block, "{what}");
+                assert!(cut.threads.is_multiple_of(128) && cut.threads <= THREADS, "{what}");
+                let row = 2 * hidden;
+                if cut.parts == 1 {
+                    assert_eq!(cut.chunk, cut.rows_of_chunk * row.next_multiple_of(16), "{what}");
+                    assert!(cut.chunk <= STRAIGHT_SLOTS * sizes.slot, "{what}");
+                } else {
+                    assert!(row > STRAIGHT_SLOTS * sizes.slot && cut.chunk <= sizes.slot, "{what}");
+                    assert!(cut.chunk * (cut.parts - 1) < row && row <= cut.chunk * cut.parts, "{what}");
+                    assert!(cut.chunk.is_multiple_of(16) && cut.rows_of_chunk == 1, "{what}");
+                }
             }
         }
     }

@@ -79,11 +79,13 @@ impl Which {
 const PUSHED: &str = include_str!("../../cu/pushed.cu");
 
 /// The programs' headers besides the device API's.
-const HEADERS: [(&std::ffi::CStr, &str); 13] = [
+const HEADERS: [(&std::ffi::CStr, &str); 15] = [
     (c"layout.cuh", include_str!("../../cu/layout.cuh")),
     (c"elements.cuh", include_str!("../../cu/elements.cuh")),
     (c"roles.cuh", include_str!("../../cu/roles.cuh")),
     (c"lanes.cuh", include_str!("../../cu/lanes.cuh")),
+    (c"convert.cuh", include_str!("../../cu/convert.cuh")),
+    (c"rows.cuh", include_str!("../../cu/rows.cuh")),
     (c"normed.cuh", include_str!("../../cu/normed.cuh")),
     (c"wide.cuh", include_str!("../../cu/wide.cuh")),
     (c"straight.cuh", include_str!("../../cu/straight.cuh")),

@@ -169,6 +169,12 @@ impl Sizes {
         Sizes { region: data / PACKET_DATA * PACKET, slot, n }
     }
 
+    /// The number of ranks.
+    #[must_use]
+    pub fn ranks(&self) -> u64 {
+        self.n
+    }
+
     /// Bytes of all packets.
     #[must_use]
     pub fn packets(&self) -> u64 {
@@ -413,7 +419,7 @@ impl Straight {
     /// # Errors
     /// The driver's.
     pub unsafe fn launch_normed(&self, stream: &Stream, kernel: &Kernel, way: Way, call: &RmsNorm) -> Result<()> {
-        let cut = call.cut(way, &self.sizes);
+        let cut = call.cut(way, &self.sizes, MOST_BLOCKS);
         let argument = call.argument(&self.at, &self.sizes, self.me, &cut);
         // SAFETY: the kernel's argument, and the caller's promise.
         Ok(unsafe { stream.launch_struct(kernel, cut.shape(), &argument) }?)

@@ -4,20 +4,23 @@
 // In place of lanes.cuh, which uses instructions of a warp; `shared` has a word for each thread of the block.
 #define SYMRAIL_LANES_CUH
 #include <cmath>
-static float symrail_block_sum(float value, float* shared) {
+template <class S>
+static float symrail_sum_over(float value, float* shared) {
+    symrail_u32 first = thread_rank - S::rank();
     shared[thread_rank] = value;
-    __syncthreads();
+    S::sync();
     float sum = 0;
-    for (symrail_u32 i = 0; i < block_size; i++) sum += shared[i];
-    __syncthreads();
+    for (symrail_u32 i = 0; i < S::size(); i++) sum += shared[first + i];
+    S::sync();
     return sum;
 }
+template <class S>
 static float symrail_lanes_max(float value, symrail_u32 lanes, float* shared) {
     shared[thread_rank] = value;
-    __syncthreads();
+    S::sync();
     symrail_u32 first = thread_rank / lanes * lanes;
     for (symrail_u32 i = first; i < first + lanes && i < block_size; i++) value = std::fmax(value, shared[i]);
-    __syncthreads();
+    S::sync();
     return value;
 }
 
@@ -109,15 +112,15 @@ extern "C" void straight(int type, const Call* call) {
         });
     });
 }
-// All-reduces with an RMS norm: `input` is the address of the kernel's argument, `output` is whether packets carry rows.
+// All-reduces with an RMS norm: `input` is the address of the kernel's argument, `output` is the kernel (`NormKernel`).
 template <class N>
 static void run_normed(const Call& call) {
     const symrail_norm& argument = *(const symrail_norm*)call.input;
     std::vector<float> shared(call.blocks * call.threads);
     launch(call, [&](symrail_u32 b) {
         symrail_normed<N> normed(argument, nullptr, &shared[b * call.threads], b);
-        if (call.output != 0) normed.packets();
-        else if (argument.is_aligned != 0) normed.template pushes<true>();
+        if (call.output == 0) normed.packets();
+        else if (call.output == 1) normed.template pushes<true>();
         else normed.template pushes<false>();
     });
 }
@@ -126,11 +129,12 @@ extern "C" void normed(int type, const Call* call) {
     else if (type == 7) run_normed<symrail_bf16>(*call);
     else run_normed<symrail_f32>(*call);
 }
-// Sends and receives: `input` is the address of the kernel's argument, `output` is whether it is that of a small launch.
+// Sends and receives: `input` is the address of the kernel's argument, `output` is its size (`Size`).
 extern "C" void exchange(const Call* call) {
     std::vector<symrail_u64> found(2 * call->blocks);
     launch(*call, [&](symrail_u32 b) {
-        if (call->output != 0) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+        if (call->output == 1) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+        else if (call->output == 2) symrail_exchange_block(*(const symrail_exchange_some*)call->input, &found[2 * b], b);
         else symrail_exchange_block(*(const symrail_exchange_call*)call->input, &found[2 * b], b);
     });
 }

@@ -217,6 +217,7 @@ impl DevicePeers {
         segment: &DeviceSegment,
         connection_infos: &[u8],
         time_limit: Duration,
+        is_ended: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
         let connection_infos = connection_infos.chunks(CARD_LEN).zip(0u32..);
         let connection_infos =
@@ -237,7 +238,7 @@ impl DevicePeers {
         let mut fds = Vec::new();
         if !with.is_empty() {
             let fd = segment.export_fd(&self.gpu)?;
-            fds = offer.exchange.swap(self.me, fd.as_raw_fd(), &with, time_limit)?;
+            fds = offer.exchange.swap(self.me, fd.as_raw_fd(), &with, time_limit, is_ended)?;
         }
         for (connection_info, pe) in connection_infos.iter().zip(0u32..) {
             let Some(peer) = self.peers.get_mut(pe as usize) else { break };

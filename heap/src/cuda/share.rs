@@ -5,12 +5,14 @@
 //! step waits for a PE that waits for this one.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg, sockopt};
 
 use symrail_cuda::error::{CudaError, Result};
@@ -54,54 +56,74 @@ impl Exchange {
     }
 
     /// Sends a copy of `fd` to every PE in `peers`, and returns theirs in the same order. Collective among PEs of one
-    /// host.
+    /// host. `is_ended` is called at intervals while it waits, and ends the wait.
     ///
     /// # Errors
-    /// A peer that does not arrive in time, or the error of the system.
+    /// A peer that does not arrive in time or before the end, or the error of the system.
     pub fn swap(
         self,
         me: u32,
         fd: RawFd,
         peers: &[(u32, [u8; NAME_LEN])],
         time_limit: Duration,
+        is_ended: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<OwnedFd>> {
-        let deadline = Instant::now() + time_limit;
+        let mut wait = Wait { deadline: Instant::now() + time_limit, time_limit, is_ended };
         let mut calls = Vec::with_capacity(peers.len());
         for (pe, name) in peers {
             let address = SocketAddr::from_abstract_name(name).map_err(error(*pe, "its socket's name"))?;
             let mut call = UnixStream::connect_addr(&address).map_err(error(*pe, "connecting"))?;
-            call.set_read_timeout(Some(time_limit)).map_err(error(*pe, "connecting"))?;
             call.write_all(&me.to_le_bytes()).map_err(error(*pe, "connecting"))?;
             calls.push((*pe, call));
         }
         let mut served = 0;
         while served < peers.len() {
             match self.listener.accept() {
-                Ok((mut stream, _)) => served += usize::from(serve(me, &mut stream, fd, peers, time_limit)?),
+                Ok((mut stream, _)) => served += usize::from(serve(me, &mut stream, fd, peers, &mut wait)?),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    let missing = CudaError::Exchange {
+                    let missing = |how: String| CudaError::Exchange {
                         pe: me,
                         what: "waiting for peers",
-                        reason: format!("{served} of {} came within {} s", peers.len(), time_limit.as_secs()),
+                        reason: format!("{served} of {} came {how}", peers.len()),
                     };
-                    wait_readable(&self.listener, deadline).ok_or(missing)?;
+                    wait.until_readable(&self.listener).map_err(missing)?;
                 }
                 Err(e) => return Err(error(me, "accepting")(e)),
             }
         }
-        calls.iter().map(|(pe, call)| receive(*pe, call)).collect()
+        calls.iter().map(|(pe, call)| receive(*pe, call, &mut wait)).collect()
     }
 }
 
-fn wait_readable(listener: &UnixListener, deadline: Instant) -> Option<()> {
-    use std::os::fd::AsFd;
+/// How often a wait asks whether it is ended.
+const POLL: Duration = Duration::from_millis(20);
 
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let left = deadline.checked_duration_since(Instant::now())?;
-    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-    let mut fds = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-    // An interrupted wait counts as readable: the caller checks again.
-    (poll(&mut fds, timeout) != Ok(0)).then_some(())
+/// The end of all waits of an exchange.
+struct Wait<'a> {
+    deadline: Instant,
+    time_limit: Duration,
+    is_ended: &'a mut dyn FnMut() -> bool,
+}
+
+impl Wait<'_> {
+    /// Waits for input, a connection, or the end of one.
+    ///
+    /// # Errors
+    /// How the wait ended.
+    fn until_readable(&mut self, what: &impl AsFd) -> std::result::Result<(), String> {
+        loop {
+            let Some(left) = self.deadline.checked_duration_since(Instant::now()) else {
+                return Err(format!("within {} s", self.time_limit.as_secs()));
+            };
+            let timeout = PollTimeout::try_from(left.min(POLL)).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(what.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(0) if (self.is_ended)() => return Err("before the wait was ended".into()),
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(why) => return Err(format!("before the wait failed: {why}")),
+            }
+        }
+    }
 }
 
 /// Answers one connection. Returns `false` when it is from none of the peers.
@@ -110,17 +132,22 @@ fn serve(
     stream: &mut UnixStream,
     fd: RawFd,
     peers: &[(u32, [u8; NAME_LEN])],
-    time_limit: Duration,
+    wait: &mut Wait<'_>,
 ) -> Result<bool> {
     let fail = error(me, "serving a peer");
-    stream.set_nonblocking(false).map_err(&fail)?;
-    stream.set_read_timeout(Some(time_limit)).map_err(&fail)?;
     let ours = std::fs::metadata("/proc/self").map_err(&fail)?.uid();
     let theirs = nix::sys::socket::getsockopt(stream, sockopt::PeerCredentials).map_err(|e| fail(e.into()))?.uid();
-    let mut pe = [0; 4];
-    if theirs != ours || stream.read_exact(&mut pe).is_err() {
+    if theirs != ours {
         return Ok(false);
     }
+    // A peer sends its number, which is one message, behind the connection.
+    wait.until_readable(stream).map_err(|how| fail(std::io::Error::other(format!("no number came {how}"))))?;
+    stream.set_nonblocking(true).map_err(&fail)?;
+    let mut pe = [0; 4];
+    if stream.read_exact(&mut pe).is_err() {
+        return Ok(false);
+    }
+    stream.set_nonblocking(false).map_err(&fail)?;
     let pe = u32::from_le_bytes(pe);
     if !peers.iter().any(|(known, _)| *known == pe) {
         return Ok(false);
@@ -132,11 +159,12 @@ fn serve(
     Ok(true)
 }
 
-fn receive(pe: u32, call: &UnixStream) -> Result<OwnedFd> {
+fn receive(pe: u32, call: &UnixStream, wait: &mut Wait<'_>) -> Result<OwnedFd> {
     let mut byte = [0u8; 1];
     let mut room = nix::cmsg_space!(RawFd);
     let mut parts = [IoSliceMut::new(&mut byte)];
     let fail = error(pe, "receiving a descriptor");
+    wait.until_readable(call).map_err(|how| fail(std::io::Error::other(format!("none came {how}"))))?;
     let message = recvmsg::<()>(call.as_raw_fd(), &mut parts, Some(&mut room), MsgFlags::MSG_CMSG_CLOEXEC)
         .map_err(|e| fail(e.into()))?;
     let none = || fail(std::io::Error::other("the peer sent none"));
@@ -154,8 +182,6 @@ fn receive(pe: u32, call: &UnixStream) -> Result<OwnedFd> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::os::fd::AsFd;
-
     use nix::sys::stat::fstat;
 
     use super::*;
@@ -171,7 +197,7 @@ mod tests {
                 let peers: Vec<_> = (0u32..3).filter(|p| *p != pe).map(|p| (p, names[p as usize])).collect();
                 let (fd, inodes) = (files[pe as usize].as_raw_fd(), &inodes);
                 scope.spawn(move || {
-                    let got = exchange.swap(pe, fd, &peers, Duration::from_secs(10)).unwrap();
+                    let got = exchange.swap(pe, fd, &peers, Duration::from_secs(10), &mut || false).unwrap();
                     for ((peer, _), fd) in peers.iter().zip(&got) {
                         assert_eq!(fstat(fd.as_fd()).unwrap().st_ino, inodes[*peer as usize]);
                     }
@@ -185,8 +211,33 @@ mod tests {
         let (mine, theirs) = (Exchange::listen(0).unwrap(), Exchange::listen(1).unwrap());
         let file = tempfile();
         let peers = [(1, theirs.name())];
-        let error = mine.swap(0, file.as_raw_fd(), &peers, Duration::from_millis(50)).unwrap_err();
+        let error = mine.swap(0, file.as_raw_fd(), &peers, Duration::from_millis(50), &mut || false).unwrap_err();
         assert!(error.to_string().contains("0 of 1 came"), "{error}");
+    }
+
+    /// PE 1 does not connect, or connects and says nothing, or sends no descriptor.
+    #[test]
+    fn each_wait_for_a_peer_ends_when_it_is_to_end() {
+        for (said, words) in
+            [(None, "0 of 1 came before"), (Some(0), "no number came before"), (Some(4), "none came before")]
+        {
+            let (mine, theirs) = (Exchange::listen(0).unwrap(), Exchange::listen(1).unwrap());
+            let address = SocketAddr::from_abstract_name(mine.name()).unwrap();
+            let _connection = said.map(|bytes| {
+                let mut call = UnixStream::connect_addr(&address).unwrap();
+                call.write_all(&1u32.to_le_bytes()[..bytes]).unwrap();
+                call
+            });
+            let (file, mut asked) = (tempfile(), 0);
+            let mut is_ended = || {
+                asked += 1;
+                asked == 3
+            };
+            // Longer than any test.
+            let limit = Duration::from_secs(3600);
+            let error = mine.swap(0, file.as_raw_fd(), &[(1, theirs.name())], limit, &mut is_ended).unwrap_err();
+            assert!(error.to_string().contains(words) && asked == 3, "{error}, asked {asked} times");
+        }
     }
 
     #[test]
@@ -214,14 +265,16 @@ mod tests {
                 let name = names[peer as usize];
                 scope.spawn(move || {
                     let (file, begun) = (tempfile(), Instant::now());
-                    let got = exchange.swap(pe, file.as_raw_fd(), &[(peer, name)], Duration::from_secs(60)).unwrap();
+                    let limit = Duration::from_secs(60);
+                    let got = exchange.swap(pe, file.as_raw_fd(), &[(peer, name)], limit, &mut || false).unwrap();
                     assert!(begun.elapsed() < Duration::from_secs(30));
                     (fstat(file.as_fd()).unwrap().st_ino, fstat(got[0].as_fd()).unwrap().st_ino)
                 })
             });
             let inodes: Vec<_> = pes.collect::<Vec<_>>().into_iter().map(|pe| pe.join().unwrap()).collect();
             for stranger in strangers {
-                assert!(receive(0, &stranger).is_err());
+                let (deadline, time_limit) = (Instant::now() + Duration::from_secs(10), Duration::from_secs(10));
+                assert!(receive(0, &stranger, &mut Wait { deadline, time_limit, is_ended: &mut || false }).is_err());
             }
             inodes
         });

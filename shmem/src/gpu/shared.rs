@@ -63,7 +63,8 @@ impl Shared {
     /// Malformed connection infos, or a peer of this host that does not arrive.
     pub fn open(&mut self, connection_infos: &[Vec<u8>], time_limit: Duration) -> Result<()> {
         if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().last()) {
-            self.peers.open(offer, segment, &connection_infos.concat(), time_limit)?;
+            // Nothing but its time ends the wait of a PE that joins.
+            self.peers.open(offer, segment, &connection_infos.concat(), time_limit, &mut || false)?;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use symrail::kernels::cuda::{Kernel, Module, Stream};
 
 use super::GpuCommunicator;
 use crate::error::{Error, Result};
-use crate::gpu::normed::RmsNorm;
+use crate::gpu::normed::{NormKernel, RmsNorm};
 use crate::gpu::program::{Which, load};
 use crate::gpu::straight::{MOST_RANKS, Straight, Way};
 
@@ -14,11 +14,22 @@ use crate::gpu::straight::{MOST_RANKS, Straight, Way};
 pub(super) struct Norms {
     packets: Kernel,
     pushed: Kernel,
+    pushed_anywhere: Kernel,
 }
 
 impl Norms {
     fn new(module: &Arc<Module>) -> Result<Norms> {
-        Ok(Norms { packets: module.kernel("normed_packets")?, pushed: module.kernel("normed_pushed")? })
+        let pushed_anywhere = module.kernel("normed_pushed_anywhere")?;
+        let (packets, pushed) = (module.kernel("normed_packets")?, module.kernel("normed_pushed")?);
+        Ok(Norms { packets, pushed, pushed_anywhere })
+    }
+
+    fn of(&self, kernel: NormKernel) -> &Kernel {
+        match kernel {
+            NormKernel::Packets => &self.packets,
+            NormKernel::Pushed => &self.pushed,
+            NormKernel::PushedAnywhere => &self.pushed_anywhere,
+        }
     }
 }
 
@@ -61,9 +72,8 @@ impl GpuCommunicator {
                 all.norms.insert(call.ty, Norms::new(&module)?);
             }
             let Some(norms) = all.norms.get(&call.ty) else { return Ok(()) };
-            let kernel = if way == Way::Packets { &norms.packets } else { &norms.pushed };
             // SAFETY: the caller's promise.
-            unsafe { straight.launch_normed(stream, kernel, way, call) }
+            unsafe { straight.launch_normed(stream, norms.of(call.kernel(way)), way, call) }
         })
     }
 }
