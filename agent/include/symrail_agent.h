@@ -2,7 +2,7 @@
  * any time and leave at any time.
  *
  *     symrail_agent_open          opens an agent over the rails that the SYMRAIL_ variables allow
- *     symrail_agent_register      registers memory
+ *     symrail_agent_register      registers memory; symrail_agent_register_region also that of GPUs
  *     symrail_agent_metadata      exports how to connect, and the memory; the program carries it to other agents
  *     symrail_agent_load          loads the metadata of another agent
  *     symrail_agent_prepare       prepares a transfer between lists of descriptors
@@ -62,6 +62,21 @@ typedef struct {
     uint64_t len;
 } symrail_agent_descriptor;
 
+/* Kinds of memory. */
+enum {
+    SYMRAIL_AGENT_HOST = 0,
+    SYMRAIL_AGENT_CUDA = 1 /* a GPU's */
+};
+
+/* Memory of this process. */
+typedef struct {
+    size_t size; /* sizeof(symrail_agent_region) */
+    uint64_t address;
+    uint64_t len;
+    int32_t kind;
+    int32_t device; /* the GPU's number, as CUDA counts in this process; not used for host memory */
+} symrail_agent_region;
+
 enum {
     SYMRAIL_AGENT_READ = 0, /* from the other agent to this one */
     SYMRAIL_AGENT_WRITE = 1
@@ -89,7 +104,16 @@ int symrail_agent_close(symrail_agent agent);
 /* Registers memory. It must stay mapped until it is deregistered or the agent is closed. */
 int symrail_agent_register(symrail_agent agent, void *base, size_t len, symrail_agent_memory *out);
 
-/* Deregisters memory. EBUSY, and it stays registered, if a transfer that uses it does not end in time. */
+/* Registers memory of any kind. The program's streams have to be done with a GPU's memory when a transfer that uses it is
+ * posted. EINVAL without a CUDA driver, and for memory that is not the GPU's. */
+int symrail_agent_register_region(symrail_agent agent, const symrail_agent_region *region, symrail_agent_memory *out);
+
+/* The kinds of memory that can be registered in this process: the bit 1 << kind for each. SYMRAIL_AGENT_CUDA is among them
+ * if there is a CUDA driver. */
+uint32_t symrail_agent_memory_kinds(void);
+
+/* Deregisters memory. EBUSY, and it stays registered, if a transfer that uses it does not end in time. Agents on this host
+ * that have mapped a GPU's memory unmap it first. */
 int symrail_agent_deregister(symrail_agent agent, symrail_agent_memory memory);
 
 /* Writes metadata of count registrations if capacity suffices. *size is set to its size. Whoever reads metadata with

@@ -1,4 +1,4 @@
-// libplugin_SYMRAIL.so: agents as a back end of NIXL, for host memory (DRAM_SEG).
+// libplugin_SYMRAIL.so: agents as a back end of NIXL, for host memory (DRAM_SEG) and that of GPUs (VRAM_SEG).
 //
 // Each engine is one agent with the name of NIXL's. scripts/nixl-plugin.sh compiles this file against the headers of the
 // NIXL release that loads it: the classes of NIXL's plugin API have no stable layout.
@@ -67,6 +67,15 @@ std::vector<symrail_agent_descriptor> descriptors(const nixl_meta_dlist_t &list)
     return all;
 }
 
+// VRAM_SEG is there where a CUDA driver is.
+nixl_mem_list_t kinds() {
+    nixl_mem_list_t all = {DRAM_SEG};
+    if (symrail_agent_memory_kinds() & 1u << SYMRAIL_AGENT_CUDA) all.push_back(VRAM_SEG);
+    return all;
+}
+
+bool is_known(nixl_mem_t type) { return type == DRAM_SEG || type == VRAM_SEG; }
+
 class Engine : public nixlBackendEngine {
 public:
     explicit Engine(const nixlBackendInitParams *params) : nixlBackendEngine(params) {
@@ -81,12 +90,15 @@ public:
     bool supportsRemote() const override { return true; }
     bool supportsLocal() const override { return true; }
     bool supportsNotif() const override { return true; }
-    nixl_mem_list_t getSupportedMems() const override { return {DRAM_SEG}; }
+    nixl_mem_list_t getSupportedMems() const override { return kinds(); }
 
     nixl_status_t registerMem(const nixlBlobDesc &mem, const nixl_mem_t &type, nixlBackendMD *&out) override {
-        if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+        if (!is_known(type)) return NIXL_ERR_NOT_SUPPORTED;
         symrail_agent_memory id = 0;
-        int code = symrail_agent_register(agent, reinterpret_cast<void *>(mem.addr), mem.len, &id);
+        const symrail_agent_region region{sizeof region, mem.addr, mem.len,
+                                          type == VRAM_SEG ? SYMRAIL_AGENT_CUDA : SYMRAIL_AGENT_HOST,
+                                          static_cast<int32_t>(mem.devId)};
+        int code = symrail_agent_register_region(agent, &region, &id);
         std::string metadata;
         if (code == SYMRAIL_AGENT_OK) code = exported(&id, 1, 0, metadata);
         if (code == SYMRAIL_AGENT_OK) out = new Memory(id, std::move(metadata));
@@ -116,7 +128,7 @@ public:
 
     nixl_status_t loadRemoteMD(const nixlBlobDesc &input, const nixl_mem_t &type, const std::string &name,
                                nixlBackendMD *&out) override {
-        if (type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+        if (!is_known(type)) return NIXL_ERR_NOT_SUPPORTED;
         const nixl_status_t status = load(name, input.metaInfo);
         if (status == NIXL_SUCCESS) out = new Memory(0, input.metaInfo);
         return status;
@@ -231,7 +243,7 @@ private:
 } // namespace
 
 extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin *nixl_plugin_init() {
-    return nixlBackendPluginCreator<Engine>::create(NIXL_PLUGIN_API_VERSION, "SYMRAIL", SYMRAIL_VERSION, {}, {DRAM_SEG});
+    return nixlBackendPluginCreator<Engine>::create(NIXL_PLUGIN_API_VERSION, "SYMRAIL", SYMRAIL_VERSION, {}, kinds());
 }
 
 extern "C" NIXL_PLUGIN_EXPORT void nixl_plugin_fini() {}

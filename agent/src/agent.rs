@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use symrail_core::lock;
+use symrail_heap::HostIdentity;
 use symrail_proxy::session::kept::Kept;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::Handle;
@@ -14,13 +15,17 @@ use symrail_proxy::session::{Progress, Registered, Session};
 use symrail_transport::env::{Settings, log};
 use symrail_transport::ranges::Ranges;
 
+use crate::devices::cuda::Cuda;
+use crate::devices::{DeviceMemory, Devices};
 use crate::error::{Error, Result};
 use crate::inbox::Notification;
+use crate::list::{Direction, List};
 use crate::memory::{Descriptor, MemoryId};
 use crate::metadata::{Metadata, must_be_a_name};
 use crate::outbox;
 use crate::peer::Peer;
-use crate::transfer::{Direction, List, Transfer};
+use crate::sharing::Sharing;
+use crate::transfer::Transfer;
 use crate::worker::Shared;
 
 /// The pause between two looks of a thread that waits for a notification.
@@ -82,9 +87,22 @@ impl Agent {
     /// # Errors
     /// As for [`Agent::from_env`].
     pub fn open(name: &str, settings: &Settings) -> Result<Agent> {
+        let devices = Cuda::new().map_err(|why| no_staging_buffer(&why))?;
+        Agent::open_with(name, settings, Arc::new(devices))
+    }
+
+    /// As [`Agent::open`], with other devices in the place of GPUs: for tests.
+    ///
+    /// # Errors
+    /// As for [`Agent::from_env`].
+    #[doc(hidden)]
+    pub fn open_with(name: &str, settings: &Settings, devices: Arc<dyn Devices>) -> Result<Agent> {
         must_be_a_name(name)?;
-        let session = Session::open_without_peers(settings, Progress::Thread, None)?;
-        let shared = Arc::new(Shared::new(name, session, Duration::from_secs(settings.timeout_s))?);
+        let copy_engine = devices.copy_engine().map_err(|why| no_staging_buffer(&why))?;
+        let session = Session::open_without_peers(settings, Progress::Thread, Some(copy_engine))?;
+        let host = HostIdentity::of_this_process(settings.fake_host.as_deref())?;
+        let sharing = Sharing::new(devices, (!settings.disable_p2p).then_some(host));
+        let shared = Arc::new(Shared::new(name, session, sharing, Duration::from_secs(settings.timeout_s))?);
         let kept = Kept::new(&shared.session);
         let of_thread = Arc::clone(&shared);
         let system = |error: std::io::Error| symrail_transport::Error::System {
@@ -130,8 +148,38 @@ impl Agent {
         Ok(id)
     }
 
+    /// As [`Agent::register`], for memory of a GPU by its number for CUDA in this process: of `cudaMalloc` or of any
+    /// other allocator. Work of the program's streams on it has to have ended when a transfer that uses it is posted.
+    ///
+    /// # Safety
+    /// The memory stays until [`Agent::deregister`] has returned `Ok`, or until the agent was dropped. Other code uses it
+    /// only in ways that allow for concurrent changes.
+    ///
+    /// # Errors
+    /// No bytes; no CUDA driver, no such GPU, or memory that is not its; the error of the provider.
+    pub unsafe fn register_device(&self, base: u64, len: u64, device: i32) -> Result<MemoryId> {
+        let refused = |why: String| Error::Argument { what: "memory of a GPU", why };
+        if base == 0 || len == 0 || base.checked_add(len).is_none() {
+            return Err(refused(format!("{len} bytes at {base:#x}; use at least one byte")));
+        }
+        let (memory, sharing) = (DeviceMemory { device, base, len }, &self.shared.sharing);
+        let exported = sharing.devices.add(memory).map_err(refused)?;
+        let address = std::ptr::with_exposed_provenance_mut(base as usize);
+        // SAFETY: the caller's promise.
+        let memory_of_session =
+            unsafe { self.shared.session.register_staged(address, len as usize, exported.as_ref()) }?;
+        let id = memory_of_session.offset();
+        let local = Arc::new(Registered::own(&self.shared.session, memory_of_session));
+        sharing.add(id, memory);
+        lock(&self.registered).insert(local);
+        Ok(id)
+    }
+
     /// Deregisters memory. Prepared transfers that use it fail when they are posted. It waits for operations of
     /// transfers that were cancelled.
+    ///
+    /// Agents on this host that have mapped memory of a GPU end their copies and unmap it first, so that nothing accesses
+    /// it afterwards. It waits for them: some 10 ms.
     ///
     /// Peers' later operations are refused. Over TCP a peer's write of which a part has been received goes on until it is
     /// whole: keep memory mapped until peers' transfers into it have ended.
@@ -143,15 +191,19 @@ impl Agent {
         let taken = lock(&self.registered).remove(id);
         let unknown = || Error::Argument { what: "memory", why: format!("no registration has the number {id}") };
         let mut local = taken.ok_or_else(unknown)?;
-        let begun = Instant::now();
+        let (begun, sharing) = (Instant::now(), &self.shared.sharing);
+        self.shared.withdraw(id);
         loop {
-            match Arc::try_unwrap(local) {
+            let unused = if sharing.is_in_use(id) { Err(local) } else { Arc::try_unwrap(local) };
+            match unused {
                 Ok(local) => {
                     drop(local);
+                    sharing.remove(id);
                     return Ok(());
                 }
                 Err(in_use) if begun.elapsed() > self.shared.settles_within() => {
                     lock(&self.registered).insert(in_use);
+                    sharing.offer(id);
                     return Err(Error::Busy { what: "the memory" });
                 }
                 Err(in_use) => local = in_use,
@@ -341,6 +393,8 @@ impl Agent {
             }
             let own = &registered.by_address;
             let memory = own.holding(here.address, here.len).ok_or_else(|| outside(&self.shared.name, *here))?;
+            let on_device = memory.is_staged().then(|| self.shared.sharing.get(memory.offset())).flatten();
+            let device = on_device.map(|memory| memory.device);
             // A rail may use any registration that has one of the bytes.
             own.touching(here.address, here.len).for_each(|one| list.uses(one));
             let of_peer = match known {
@@ -351,7 +405,7 @@ impl Agent {
                 }),
             };
             let of_peer = of_peer.ok_or_else(|| outside(agent, *there))?;
-            list.add((memory, here.address), (&of_peer, there.address), here.len);
+            list.add((memory, device, here.address), (&of_peer, there.address), here.len);
         }
         Ok(Transfer::new(&self.shared, list))
     }
@@ -413,5 +467,11 @@ impl Drop for Agent {
             let _ = thread.join();
         }
         self.shared.finish();
+        *lock(&self.registered) = Own::default();
+        self.shared.sharing.all().into_iter().for_each(|id| self.shared.sharing.remove(id));
     }
+}
+
+fn no_staging_buffer(why: &str) -> symrail_transport::Error {
+    symrail_transport::Error::System { what: "making an agent's staging buffer", reason: why.into() }
 }

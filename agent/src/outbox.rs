@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use symrail_core::encoding;
 use symrail_proxy::session::{Registered, Request, Session};
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
 use crate::error::{Error, Result};
-use crate::ring::{FRAGMENT, Ring, SLOTS, slot, stamp};
+use crate::ring::{FRAGMENT, Fragment, Ring, SLOTS, slot, stamp};
+use crate::sharing;
 
 /// The most bytes of a notification.
 pub const MOST_BYTES: usize = 16 << 20;
@@ -22,6 +24,8 @@ struct Message {
     bytes: Vec<u8>,
     /// The first byte that was not sent.
     at: usize,
+    /// It is for the agent itself.
+    internal: bool,
     delivery: Arc<Delivery>,
 }
 
@@ -54,9 +58,18 @@ impl Outbox {
             let why = format!("{MOST_WAITING} wait for this agent, which takes none: send it fewer");
             return Err(Error::Argument { what: "notification", why });
         }
+        Ok(self.push(message.to_vec(), false))
+    }
+
+    /// Adds a message to the agent itself.
+    pub fn tell(&mut self, message: &sharing::Message) {
+        self.push(encoding::encode(message), true);
+    }
+
+    fn push(&mut self, bytes: Vec<u8>, internal: bool) -> Arc<Delivery> {
         let delivery = Arc::new(Delivery::new());
-        self.waiting.push_back(Message { bytes: message.to_vec(), at: 0, delivery: Arc::clone(&delivery) });
-        Ok(delivery)
+        self.waiting.push_back(Message { bytes, at: 0, internal, delivery: Arc::clone(&delivery) });
+        delivery
     }
 
     pub fn is_idle(&self) -> bool {
@@ -88,7 +101,7 @@ impl Outbox {
             let rest = &message.bytes[message.at..];
             let (len, more) = (rest.len().min(most), rest.len() > most);
             let at = |offset| theirs.place(slot(self.next) + offset);
-            let value = (AmoOp::Set, stamp(self.next, len, more));
+            let value = (AmoOp::Set, stamp(self.next, len, more, message.internal));
             // SAFETY: the source is copied during the call.
             let started =
                 unsafe { session.start_put_signal(at(8), (Source::Copied(rest.as_ptr()), len as u64), at(0), value) };
@@ -146,14 +159,15 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The next whole message in `ring`, if it has arrived. `last` says that the peer has left: it writes no more.
+    /// The next whole message in `ring`, if it has arrived, and whether it is for the agent itself. `last` says that the
+    /// peer has left: it writes no more.
     ///
     /// # Errors
     /// A message that is too large.
-    pub fn next(&mut self, ring: &Ring, last: bool) -> Result<Option<Vec<u8>>, String> {
+    pub fn next(&mut self, ring: &Ring, last: bool) -> Result<Option<(Vec<u8>, bool)>, String> {
         // A ring holds so many. A peer that has not really left would go on for ever.
         while self.next - self.confirmed < 2 * SLOTS
-            && let Some((bytes, more)) = ring.fragment(self.next)
+            && let Some(Fragment { bytes, more, internal }) = ring.fragment(self.next)
         {
             self.next += 1;
             self.bytes.extend_from_slice(&bytes);
@@ -161,7 +175,7 @@ impl Incoming {
                 return Err(format!("it has sent a notification of more than {MOST_BYTES} bytes"));
             }
             if !more {
-                return Ok(Some(std::mem::take(&mut self.bytes)));
+                return Ok(Some((std::mem::take(&mut self.bytes), internal)));
             }
             // A long message needs room behind its first fragments.
             if !last && self.next - self.confirmed >= SLOTS / 2 {

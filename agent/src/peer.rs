@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use symrail_core::lock;
+use symrail_core::{encoding, lock};
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Link, State as LinkState};
 use symrail_proxy::session::{Registered, Session};
@@ -12,9 +12,11 @@ use symrail_transport::Pe;
 
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
+use crate::mappings::{Mappings, Reach};
 use crate::memory::MemoryId;
 use crate::outbox::{Delivery, Incoming, Outbox};
 use crate::ring::Ring;
+use crate::sharing::{Message, Sharing};
 
 /// A connection, and the rings at both of its ends.
 pub struct Connection {
@@ -36,6 +38,8 @@ struct State {
     connections: Vec<Connection>,
     /// It uses the first connection.
     outbox: Outbox,
+    /// Its memory that is mapped here.
+    mappings: Mappings,
 }
 
 /// A peer of the session.
@@ -112,11 +116,47 @@ impl Peer {
         Ok(delivery)
     }
 
+    /// Sends a message to the agent itself, now or later.
+    pub fn tell(&self, session: &Session, message: &Message) {
+        let mut state = lock(&self.state);
+        if self.lost.get().is_none() {
+            state.outbox.tell(message);
+            let _ = state.send(session);
+        }
+    }
+
+    /// How copies of a device get to its memory.
+    pub fn reach(&self, session: &Session, sharing: &Sharing, device: i32, memory: &Registered) -> Reach {
+        let Some(host) = &sharing.host else { return Reach::No };
+        let mut state = lock(&self.state);
+        let State { outbox, mappings, .. } = &mut *state;
+        let id = memory.offset();
+        let ask = || outbox.tell(&Message::Map(id, host.clone()));
+        if self.pe != session.me() {
+            let reach = mappings.find(&*sharing.devices, device, id, ask);
+            let _ = state.send(session);
+            return reach;
+        }
+        let reach = mappings.find(&*sharing.devices, device, id, || {});
+        if !matches!(reach, Reach::Unknown) {
+            return reach;
+        }
+        // Nobody else has to know of the end of its own mappings.
+        mappings.sweep(|id| self.knows(id));
+        mappings.told(id, sharing.get(id).and_then(|memory| sharing.devices.share(memory).ok()));
+        mappings.find(&*sharing.devices, device, id, || {})
+    }
+
+    /// Whether memory of it is in use here.
+    fn knows(&self, id: MemoryId) -> bool {
+        lock(&self.memories).get(&id).is_some_and(|known| known.strong_count() > 0)
+    }
+
     /// Sends and receives notifications. `looks` also asks whether the other end is there.
     ///
     /// # Errors
     /// The reason for which the peer is lost.
-    pub fn advance(&self, session: &Session, inbox: &Inbox, looks: bool) -> Result<(), String> {
+    pub fn advance(&self, session: &Session, inbox: &Inbox, sharing: &Sharing, looks: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         let mut ended = Ok(());
         for connection in state.connections.iter_mut().filter(|_| looks) {
@@ -126,31 +166,55 @@ impl Peer {
                 LinkState::Lost(why) => ended.and(Err(why.clone())),
             };
         }
+        for message in state.mappings.sweep(|id| self.knows(id)) {
+            state.outbox.tell(&message);
+        }
         let sent = ended.and_then(|()| state.send(session).map_err(|error| error.to_string()));
         // Behind the looks at all of them: an end that has left has sent everything before, on whichever connection.
-        self.receive(&mut state.connections, session, inbox, sent.is_err())?;
+        self.receive(&mut state, session, (inbox, sharing), sent.is_err())?;
         sent
     }
 
     /// Receives notifications; the last ones, of an end that has left, whether there is room or not.
     fn receive(
         &self,
-        connections: &mut [Connection],
+        state: &mut State,
         session: &Session,
-        inbox: &Inbox,
+        (inbox, sharing): (&Inbox, &Sharing),
         last: bool,
     ) -> Result<(), String> {
+        let State { connections, outbox, mappings } = state;
         for connection in connections {
             while (last || inbox.has_room())
-                && let Some(message) = connection.incoming.next(&connection.ours, last)?
+                && let Some((message, internal)) = connection.incoming.next(&connection.ours, last)?
             {
-                inbox.add(&self.name, message);
+                if internal {
+                    self.handle(&message, (&mut *outbox, &mut *mappings), sharing)?;
+                } else {
+                    inbox.add(&self.name, message);
+                }
                 if connection.incoming.confirm(session, &connection.theirs).is_err() && !last {
                     break;
                 }
             }
             // It fails for a peer that is lost, which a look or an operation finds.
             let _ = connection.incoming.confirm(session, &connection.theirs);
+        }
+        Ok(())
+    }
+
+    /// Handles a message to the agent itself.
+    fn handle(
+        &self,
+        message: &[u8],
+        (outbox, mappings): (&mut Outbox, &mut Mappings),
+        sharing: &Sharing,
+    ) -> Result<(), String> {
+        match encoding::decode(message, "a message about memory", self.pe).map_err(|error| error.to_string())? {
+            Message::Map(id, host) => outbox.tell(&Message::Shared(id, sharing.share(self.pe, id, &host))),
+            Message::Shared(id, shared) => mappings.told(id, shared),
+            Message::Withdrawn(id) => mappings.end(id),
+            Message::Unmapped(id) => sharing.unmapped(self.pe, id),
         }
         Ok(())
     }
@@ -166,6 +230,7 @@ impl Peer {
         let mut state = lock(&self.state);
         state.outbox.fail_waiting(error);
         state.connections.clear();
+        state.mappings = Mappings::default();
     }
 
     /// Whether it is lost and nothing is under way to it. Operations to a lost peer end within seconds.
@@ -187,7 +252,7 @@ impl Peer {
 
 impl State {
     fn send(&mut self, session: &Session) -> symrail_transport::Result<()> {
-        let State { connections, outbox } = self;
+        let State { connections, outbox, .. } = self;
         connections.first().map_or(Ok(()), |connection| outbox.advance(session, (&connection.ours, &connection.theirs)))
     }
 }

@@ -16,13 +16,23 @@ pub const SLOTS: u64 = 32;
 pub const FRAGMENT: usize = 8 * (SLOT_WORDS - 1);
 const SLOT_WORDS: usize = 64;
 const WORDS: usize = 1 + SLOTS as usize * SLOT_WORDS;
-/// Of a stamp: whether another fragment follows, and the bytes.
+/// Of a stamp: whether another fragment follows, whether the message is for the agent itself, and the bytes.
 const MORE: u64 = 1 << 15;
-const LEN: u64 = MORE - 1;
+const INTERNAL: u64 = 1 << 14;
+const LEN: u64 = INTERNAL - 1;
 
 /// The stamp of fragment `number` with `len` bytes; never 0.
-pub fn stamp(number: u64, len: usize, more: bool) -> u64 {
-    (number + 1) << 16 | if more { MORE } else { 0 } | len as u64
+pub fn stamp(number: u64, len: usize, more: bool, internal: bool) -> u64 {
+    (number + 1) << 16 | if more { MORE } else { 0 } | if internal { INTERNAL } else { 0 } | len as u64
+}
+
+/// A fragment that has arrived.
+pub struct Fragment {
+    pub bytes: Vec<u8>,
+    /// Another one of the message follows.
+    pub more: bool,
+    /// The message is for the agent itself, not for the program.
+    pub internal: bool,
 }
 
 /// The offset of a fragment's stamp in the ring, in bytes. Its bytes follow.
@@ -48,17 +58,17 @@ impl Ring {
         self.0.load(0)
     }
 
-    /// The bytes of fragment `number`, if it has arrived, and whether another one follows.
-    pub fn fragment(&self, number: u64) -> Option<(Vec<u8>, bool)> {
+    /// Fragment `number`, if it has arrived.
+    pub fn fragment(&self, number: u64) -> Option<Fragment> {
         let first = slot(number) as usize / 8;
         let found = self.0.load(first);
-        if found & !(MORE | LEN) != stamp(number, 0, false) {
+        if found & !(MORE | INTERNAL | LEN) != stamp(number, 0, false, false) {
             return None;
         }
         let len = FRAGMENT.min((found & LEN) as usize);
         let mut bytes: Vec<u8> =
             (0..len.div_ceil(8)).flat_map(|word| self.0.load(first + 1 + word).to_ne_bytes()).collect();
         bytes.truncate(len);
-        Some((bytes, found & MORE != 0))
+        Some(Fragment { bytes, more: found & MORE != 0, internal: found & INTERNAL != 0 })
     }
 }

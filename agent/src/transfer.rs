@@ -1,122 +1,60 @@
-//! Transfers: lists of descriptors that are prepared once, and posted any number of times.
+//! Transfers: lists that are prepared once, and posted any number of times.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, TryLockError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use symrail_core::{Backoff, lock};
-use symrail_proxy::session::{Part, Registered, Request};
+use symrail_heap::copy_engine::Between;
+use symrail_proxy::session::{Registered, Request};
+use symrail_transport::error::Fault;
+use symrail_transport::{Error as TransportError, Operation};
 
+use crate::devices::Copying;
 use crate::error::{Error, Result};
+use crate::list::{Direction, Item, List, Places};
 use crate::outbox::{Delivery, Outbox};
-use crate::peer::Peer;
 use crate::worker::Shared;
 
-/// Operations are started in batches of at most this many bytes, unless one alone has more, and at most [`BATCHES`] of
-/// them are under way: an operation has to end within `SYMRAIL_TIMEOUT_S` of its start, however long a list takes.
-const BATCH_BYTES: u64 = 64 << 20;
+/// The most batches under way: an operation has to end within `SYMRAIL_TIMEOUT_S` of its start, however long a list
+/// takes.
 const BATCHES: usize = 4;
+/// Copies between devices are started in batches of this many, and so many batches at most are under way.
+const BATCH_COPIES: usize = 512;
+const COPY_BATCHES: usize = 32;
 
-/// The direction of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the other agent to this one.
-    Read,
-    /// From this agent to the other one.
-    Write,
-}
-
-/// One operation: descriptors that are contiguous at both ends are one.
-struct Item {
-    local: u64,
-    /// Its memory among the list's.
-    remote: usize,
-    at: u64,
-    len: u64,
-}
-
-/// What a transfer moves.
-pub(crate) struct List {
-    direction: Direction,
-    peer: Arc<Peer>,
-    items: Vec<Item>,
-    /// This agent's memory that the items use.
-    locals: HashMap<*const Registered, Weak<Registered>>,
-    remotes: Vec<Arc<Registered>>,
-}
-
-// SAFETY: the pointers are keys, and are not dereferenced.
-unsafe impl Send for List {}
-// SAFETY: as above.
-unsafe impl Sync for List {}
-
-impl List {
-    pub fn new(direction: Direction, peer: Arc<Peer>) -> List {
-        List { direction, peer, items: Vec::new(), locals: HashMap::new(), remotes: Vec::new() }
-    }
-
-    /// Adds bytes at `local`, which are in memory of this agent, and as many at `address` in the process of the peer,
-    /// which are in `remote`.
-    pub fn add(
-        &mut self,
-        (memory, local): (&Arc<Registered>, u64),
-        (remote, address): (&Arc<Registered>, u64),
-        len: u64,
-    ) {
-        if len == 0 {
-            return;
-        }
-        self.uses(memory);
-        if !self.remotes.last().is_some_and(|last| Arc::ptr_eq(last, remote)) {
-            self.remotes.push(Arc::clone(remote));
-        }
-        let (index, at) = (self.remotes.len() - 1, address - remote.base());
-        if let Some(last) = self.items.last_mut()
-            && (last.remote, last.at + last.len, last.local + last.len) == (index, at, local)
-        {
-            last.len += len;
-            return;
-        }
-        self.items.push(Item { local, remote: index, at, len });
-    }
-
-    /// Notes that the list uses memory of this agent.
-    pub fn uses(&mut self, memory: &Arc<Registered>) {
-        self.locals.entry(Arc::as_ptr(memory)).or_insert_with(|| Arc::downgrade(memory));
-    }
-
-    /// The memory of this agent, kept registered.
-    fn pinned(&self) -> Result<Vec<Arc<Registered>>> {
-        let gone = || Error::Argument { what: "transfer", why: "memory that it uses was deregistered".into() };
-        self.locals.values().map(|memory| memory.upgrade().ok_or_else(gone)).collect()
-    }
-
-    /// The next batch.
-    fn parts(&self, from: usize) -> impl Iterator<Item = Part<'_>> {
-        let mut bytes = 0u64;
-        let fits = move |item: &&Item| {
-            let first = bytes == 0;
-            bytes = bytes.saturating_add(item.len);
-            first || bytes <= BATCH_BYTES
-        };
-        self.items[from..].iter().take_while(fits).map(|item| {
-            let place = self.remotes[item.remote].place(item.at);
-            Part { place, local: std::ptr::with_exposed_provenance_mut(item.local as usize), len: item.len }
-        })
-    }
+/// How the operations between devices are done.
+enum Direct {
+    /// It is not known since the transfer was posted.
+    Unknown(Instant),
+    /// By the rails, like the others.
+    Rails,
+    /// By the devices, with these mappings; the first one that was not started.
+    Devices(Places, usize),
 }
 
 struct Progress {
-    /// The first item that was not started.
+    /// The first item for the rails that was not started.
     next: usize,
-    /// Requests that have not ended.
+    direct: Direct,
+    /// Requests and copies that have not ended.
     requests: Vec<Request>,
+    copies: Vec<Box<dyn Copying>>,
     notification: Option<Vec<u8>>,
     delivery: Option<Arc<Delivery>>,
     failed: Option<Error>,
     cancelled: bool,
     /// The memory that operations under way use.
     pinned: Vec<Arc<Registered>>,
+}
+
+impl Progress {
+    /// Nothing of it accesses memory any more.
+    fn release(&mut self) {
+        self.pinned.clear();
+        if let Direct::Devices(mappings, _) = &mut self.direct {
+            mappings.clear();
+        }
+    }
 }
 
 /// A transfer that was posted.
@@ -149,23 +87,20 @@ impl Running {
             return;
         }
         if let Some(outcome) = self.step(&mut progress, shared) {
-            progress.pinned.clear();
+            progress.release();
             let _ = self.outcome.set(outcome);
         }
     }
 
     fn step(&self, progress: &mut Progress, shared: &Shared) -> Option<Result<()>> {
-        let List { direction, peer, items, .. } = &*self.list;
-        let Progress { requests, failed, .. } = progress;
-        requests.retain(|request| match request.outcome() {
-            None => true,
-            Some(Ok(())) => false,
-            Some(Err(error)) => {
-                failed.get_or_insert_with(|| shared.failed(peer, error));
-                false
+        let peer = &self.list.peer;
+        self.note_ends(progress, shared);
+        while progress.failed.is_none() && !progress.cancelled {
+            let decides = matches!(progress.direct, Direct::Unknown(_)) && !self.list.direct.is_empty();
+            let (of_rails, of_devices) = self.left(progress);
+            if !decides && of_rails == 0 && of_devices == 0 {
+                break;
             }
-        });
-        while progress.failed.is_none() && !progress.cancelled && progress.next < items.len() {
             match peer.is_open() {
                 Ok(true) => {}
                 Ok(false) => return None,
@@ -174,35 +109,26 @@ impl Running {
                     break;
                 }
             }
-            if progress.requests.len() >= BATCHES {
+            if decides {
+                self.decide(progress, shared);
+            }
+            let started = self.start_copies(progress, shared) | self.start_requests(progress, shared);
+            if !started && progress.failed.is_none() {
                 return None;
             }
-            let parts = self.list.parts(progress.next);
-            // SAFETY: the bytes are in memory that stays registered until the operations have ended; `Agent::register`'s
-            // promise is that it stays mapped, and about other code that uses it.
-            let started = unsafe {
-                match direction {
-                    Direction::Write => shared.session.start_puts(parts),
-                    Direction::Read => shared.session.start_gets(parts),
-                }
-            };
-            match started {
-                Ok(Some((count, request))) => {
-                    progress.next += count;
-                    progress.requests.push(request);
-                }
-                Ok(None) => return None,
-                Err(error) => progress.failed = Some(shared.failed(peer, error)),
-            }
         }
-        if !progress.requests.is_empty() {
+        if !progress.requests.is_empty() || !progress.copies.is_empty() {
             return None;
+        }
+        // Copies to the memory of a process that has ended do not fail.
+        if progress.failed.is_none() && matches!(progress.direct, Direct::Devices(..)) {
+            progress.failed = peer.is_open().err();
         }
         if let Some(error) = progress.failed.take() {
             return Some(Err(error));
         }
         // The notification alone needs none of this process's memory.
-        progress.pinned.clear();
+        progress.release();
         if progress.cancelled {
             return Some(Err(Error::Lost { agent: peer.name.clone(), why: "the transfer was cancelled".into() }));
         }
@@ -216,6 +142,122 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Notes the requests and copies that have ended.
+    fn note_ends(&self, progress: &mut Progress, shared: &Shared) {
+        let Progress { requests, copies, failed, .. } = progress;
+        requests.retain(|request| match request.outcome() {
+            None => true,
+            Some(Ok(())) => false,
+            Some(Err(error)) => {
+                failed.get_or_insert_with(|| shared.failed(&self.list.peer, error));
+                false
+            }
+        });
+        copies.retain_mut(|copies| match copies.outcome() {
+            None => true,
+            Some(Ok(())) => false,
+            Some(Err(why)) => {
+                failed.get_or_insert_with(|| self.not_copied(why));
+                false
+            }
+        });
+    }
+
+    /// The error of copies between devices.
+    fn not_copied(&self, text: String) -> Error {
+        let List { direction, peer, direct, .. } = &*self.list;
+        let operation = if *direction == Direction::Write { Operation::Put } else { Operation::Get };
+        let fault = Fault { code: 0, text, retryable: false };
+        let (rail, bytes) = ("copies between devices".into(), direct.iter().map(|item| item.len).sum());
+        Error::of(&peer.name, TransportError::Operation { operation, pe: peer.pe, rail, bytes, fault })
+    }
+
+    /// The numbers of operations that were not started: of the rails, and of the devices.
+    fn left(&self, progress: &Progress) -> (usize, usize) {
+        let List { items, direct, .. } = &*self.list;
+        match progress.direct {
+            Direct::Unknown(_) => (items.len() - progress.next, 0),
+            Direct::Rails => (items.len() + direct.len() - progress.next, 0),
+            Direct::Devices(_, next) => (items.len() - progress.next, direct.len() - next),
+        }
+    }
+
+    /// Finds out who does the operations between devices. An owner that does not answer is asked by the rails.
+    fn decide(&self, progress: &mut Progress, shared: &Shared) {
+        let Direct::Unknown(since) = progress.direct else { return };
+        progress.direct = match self.list.mappings(&shared.session, &shared.sharing) {
+            Some(mappings) if !mappings.is_empty() => Direct::Devices(mappings, 0),
+            None if since.elapsed() < shared.timeout => return,
+            _ => Direct::Rails,
+        };
+    }
+
+    /// Starts copies by devices. Returns whether any was started.
+    fn start_copies(&self, progress: &mut Progress, shared: &Shared) -> bool {
+        let List { direction, direct, remotes, .. } = &*self.list;
+        let Direct::Devices(mappings, next) = &mut progress.direct else { return false };
+        let mut started = false;
+        while progress.copies.len() < COPY_BATCHES
+            && let Some(device) = direct.get(*next).and_then(|item| remotes[item.remote].device)
+        {
+            let same = |item: &&Item| remotes[item.remote].device == Some(device);
+            let batch = direct[*next..].iter().take(BATCH_COPIES).take_while(same);
+            let mut count = 0;
+            let mut copies = batch.filter_map(|item| {
+                count += 1;
+                let there = mappings[item.remote].as_ref()?.base().wrapping_add(item.at) as usize;
+                let (here, len) = (item.local as usize, item.len as usize);
+                Some(match direction {
+                    Direction::Write => Between { to: there, from: here, len },
+                    Direction::Read => Between { to: here, from: there, len },
+                })
+            });
+            // SAFETY: this agent's memory stays registered, and the mappings stay, until the copies have ended; both
+            // ends were found to be inside. The rest is `Agent::register_device`'s promise.
+            match unsafe { shared.sharing.devices.copy(device, &mut copies) } {
+                Ok(copies) => progress.copies.push(copies),
+                Err(why) => {
+                    progress.failed = Some(self.not_copied(why));
+                    break;
+                }
+            }
+            *next += count;
+            started = true;
+        }
+        started
+    }
+
+    /// Starts a request of the rails, if there is room. Returns whether it was started.
+    fn start_requests(&self, progress: &mut Progress, shared: &Shared) -> bool {
+        let (left, _) = self.left(progress);
+        if left == 0 || progress.requests.len() >= BATCHES {
+            return false;
+        }
+        let parts = self.list.parts(progress.next).take(left);
+        // SAFETY: the bytes are in memory that stays registered until the operations have ended; `Agent::register`'s
+        // promise is that it stays mapped, and about other code that uses it.
+        let started = unsafe {
+            match self.list.direction {
+                Direction::Write => shared.session.start_puts(parts),
+                Direction::Read => shared.session.start_gets(parts),
+            }
+        };
+        match started {
+            Ok(Some((count, request))) => {
+                progress.next += count;
+                progress.requests.push(request);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                progress.failed = Some(shared.failed(&self.list.peer, error));
+                false
+            }
+        }
+    }
+}
+
 /// A prepared transfer. Dropping it cancels it.
 ///
 /// All methods are for one thread at a time.
@@ -226,14 +268,16 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) fn new(shared: &Arc<Shared>, list: List) -> Transfer {
+    pub(crate) fn new(shared: &Arc<Shared>, mut list: List) -> Transfer {
+        let List { direct, remotes, .. } = &mut list;
+        direct.sort_by_key(|item| remotes[item.remote].device);
         Transfer { shared: Arc::clone(shared), list: Arc::new(list), running: None }
     }
 
     /// The number of operations that the descriptors became.
     #[must_use]
     pub fn operations(&self) -> usize {
-        self.list.items.len()
+        self.list.items.len() + self.list.direct.len()
     }
 
     /// Starts it. It does not block. With a notification, the other agent gets it when all bytes are visible.
@@ -249,7 +293,9 @@ impl Transfer {
         notification.map_or(Ok(()), Outbox::check)?;
         let progress = Progress {
             next: 0,
+            direct: Direct::Unknown(Instant::now()),
             requests: Vec::new(),
+            copies: Vec::new(),
             notification: notification.map(<[u8]>::to_vec),
             delivery: None,
             failed: None,

@@ -14,10 +14,12 @@ use symrail_transport::{Error as TransportError, Pe};
 
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
+use crate::memory::MemoryId;
 use crate::metadata::must_be_a_name;
 use crate::outbox::{Delivery, Outbox};
 use crate::peer::{Connection, Peer};
 use crate::ring::Ring;
+use crate::sharing::{Message, Sharing};
 use crate::transfer::Running;
 
 /// Pauses of the thread: while something is under way, and otherwise.
@@ -78,7 +80,8 @@ pub struct Shared {
     pub session: Arc<Session>,
     pub handle: Handle,
     pub inbox: Inbox,
-    timeout: Duration,
+    pub sharing: Sharing,
+    pub timeout: Duration,
     connecting: Mutex<Connecting>,
     peers: Mutex<BTreeMap<Pe, Arc<Peer>>>,
     running: Mutex<UnderWay>,
@@ -88,12 +91,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(name: &str, session: Session, timeout: Duration) -> Result<Shared> {
+    pub fn new(name: &str, session: Session, sharing: Sharing, timeout: Duration) -> Result<Shared> {
         let listener = Listener::new(&session)?;
         Ok(Shared {
             name: name.to_owned(),
             handle: listener.handle().clone(),
             inbox: Inbox::default(),
+            sharing,
             timeout,
             connecting: Mutex::new(Connecting { listener, attempts: Vec::new() }),
             peers: Mutex::default(),
@@ -165,7 +169,7 @@ impl Shared {
         self.session.progress();
         for peer in lock(&self.peers).values() {
             // The thread finds lost peers.
-            let _ = peer.advance(&self.session, &self.inbox, false);
+            let _ = peer.advance(&self.session, &self.inbox, &self.sharing, false);
         }
     }
 
@@ -229,7 +233,7 @@ impl Shared {
                 if peer.has_settled() {
                     lock(&self.peers).retain(|_, known| !Arc::ptr_eq(known, peer));
                 }
-            } else if let Err(why) = peer.advance(&self.session, &self.inbox, looks || waits) {
+            } else if let Err(why) = peer.advance(&self.session, &self.inbox, &self.sharing, looks || waits) {
                 self.lose(peer, &why);
             }
         }
@@ -241,6 +245,19 @@ impl Shared {
     fn lose(&self, peer: &Peer, why: &str) {
         self.session.remove_peer(peer.pe, why);
         peer.lose(why);
+        self.sharing.lost(peer.pe);
+    }
+
+    /// Asks the agents that have mapped memory of a device to end that.
+    pub fn withdraw(&self, id: MemoryId) {
+        for pe in self.sharing.withdraw(id) {
+            let peer = lock(&self.peers).get(&pe).cloned();
+            match peer {
+                Some(peer) => peer.tell(&self.session, &Message::Withdrawn(id)),
+                None => self.sharing.unmapped(pe, id),
+            }
+        }
+        self.wake();
     }
 
     /// The error of an operation on a peer's memory. One that says that the peer is lost is true from then on: metadata
@@ -315,9 +332,12 @@ impl Shared {
         running.closed = true;
         running.transfers.iter().for_each(|one| one.cancel());
         drop(running);
+        let shared = self.sharing.all();
+        shared.iter().for_each(|id| self.withdraw(*id));
+        let is_used = || self.has_running() || shared.iter().any(|id| self.sharing.is_in_use(*id));
         // Operations end by themselves after the time-out at the latest.
-        while self.round(true) && begun.elapsed() < self.settles_within() {
-            if !self.has_running() && begun.elapsed() > LAST_NOTIFICATIONS {
+        while (self.round(true) || is_used()) && begun.elapsed() < self.settles_within() {
+            if !is_used() && begun.elapsed() > LAST_NOTIFICATIONS {
                 break;
             }
             backoff.pause();

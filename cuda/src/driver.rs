@@ -220,6 +220,11 @@ impl Gpu {
         unsafe { cuda!(self.ordinal, cuCtxSetCurrent(self.context)) }
     }
 
+    /// The driver's handle of the context, alive as long as this.
+    pub(crate) fn context(&self) -> CUcontext {
+        self.context
+    }
+
     /// The GPU's number.
     #[must_use]
     pub fn ordinal(&self) -> i32 {

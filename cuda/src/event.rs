@@ -4,10 +4,10 @@ use std::ffi::c_uint;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUevent, CUevent_flags};
+use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult};
 
 use crate::driver::Gpu;
-use crate::error::{Result, cuda};
+use crate::error::{Result, check, cuda};
 use crate::stream::Stream;
 
 /// A point in a stream's work for which others can wait.
@@ -67,6 +67,19 @@ impl Event {
         self.gpu.bind()?;
         // SAFETY: the event is alive.
         unsafe { cuda!(self.gpu.ordinal(), cuEventSynchronize(self.raw)) }
+    }
+
+    /// Whether the stream has reached the event's last record; `true` if it was never recorded.
+    ///
+    /// # Errors
+    /// The driver's error, also one of the work before the event.
+    pub fn has_passed(&self) -> Result<bool> {
+        self.gpu.bind()?;
+        // SAFETY: the event is alive.
+        match unsafe { sys::cuEventQuery(self.raw) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            answer => check(self.gpu.ordinal(), "cuEventQuery", answer).map(|()| true),
+        }
     }
 
     /// The time from this event to a later one, in nanoseconds. Both have timing.

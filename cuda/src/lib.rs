@@ -20,6 +20,8 @@
 //! | [`mod@pointer`] | addresses of GPUs |
 //! | [`pinned`] | host memory that GPUs can access over PCIe |
 //! | [`rdma`] | a GPU's memory for NICs |
+//! | [`ipc`] | a GPU's memory for other processes of the host |
+//! | [`copies`] | many copies between GPUs' memory at once |
 //! | [`nvrtc`] | CUDA C++, compiled at run time |
 //! | [`module`] | loaded programs and their kernels |
 //! | [`cublaslt`] | matrix products by cuBLASLt, loaded at run time |
@@ -31,11 +33,13 @@
 
 mod capture;
 mod captured;
+pub mod copies;
 pub mod cublaslt;
 pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+pub mod ipc;
 mod library;
 pub mod module;
 pub mod nvrtc;

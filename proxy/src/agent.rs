@@ -41,9 +41,11 @@ struct Inbound {
     acknowledged: u32,
     /// Outcomes, in sequence, that the source may not have yet.
     outcomes: VecDeque<Kept>,
-    /// Outcomes of deferred requests, for the next answer. They are sent once, because sources of such requests use no
-    /// failover.
+    /// Outcomes of deferred requests, for the next answer.
     late: Vec<Outcome>,
+    /// The newest of those that were sent. They are sent again whenever an answer may have been lost: nobody acknowledges
+    /// them.
+    sent: VecDeque<Outcome>,
     /// The lane that carries the stream, and how often it has changed.
     lane: u8,
     turn: u32,
@@ -252,7 +254,9 @@ impl Agent {
                 return false;
             }
             c.acknowledged = applied;
-            c.late.drain(..late);
+            c.sent.extend(c.late.drain(..late));
+            let old = c.sent.len().saturating_sub(MOST_KEPT);
+            c.sent.drain(..old);
             if applied == c.applied && c.late.is_empty() {
                 (c.owed, c.urgent) = (false, false);
                 return true;
@@ -361,6 +365,7 @@ impl Inbound {
         if is_after(self.acknowledged, sequence) {
             self.acknowledged = sequence;
         }
+        self.late.extend(self.sent.drain(..));
     }
 
     /// Forgets outcomes that the source has: those up to the request whose number ends like `acknowledged` and is not

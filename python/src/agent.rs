@@ -81,23 +81,25 @@ impl Agent {
         self.agent.rails().0
     }
 
-    /// Registers the memory of a contiguous array of host memory, and keeps the array.
+    /// Registers the memory of a contiguous array, and keeps the array.
     fn register(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<(MemoryId, usize, usize)> {
         let view = View::of(array, "the array")?;
         view.must_be_written("the array")?;
         if !view.contiguous {
             return Err(raise(Kind::Argument, "the array is not contiguous: register the one that it is a part of"));
         }
-        if let Some(gpu) = view.gpu {
-            let why = format!("the array is in memory of GPU {gpu}: agents move host memory");
-            return Err(raise(Kind::Unsupported, &why));
-        }
         let span = view.bounds();
         let base = std::ptr::with_exposed_provenance_mut::<u8>(span.address());
         let (base, bytes) = (Address(base), span.bytes());
         // SAFETY: the array is kept until the memory is deregistered, or the agent was dropped. Python's programs must
         // expect that the memory of a registered array changes.
-        let id = py.detach(|| unsafe { self.agent.register(base.get(), bytes) }).map_err(raised)?;
+        let registered = py.detach(|| unsafe {
+            match view.gpu {
+                Some(gpu) => self.agent.register_device(base.get().addr() as u64, bytes as u64, gpu),
+                None => self.agent.register(base.get(), bytes),
+            }
+        });
+        let id = registered.map_err(raised)?;
         // A tensor may get other storage; its alias keeps this one.
         let kept = array.call_method0("detach").unwrap_or_else(|_| array.clone());
         lock(&self.arrays).insert(id, kept.unbind());

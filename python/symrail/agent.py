@@ -3,7 +3,7 @@
     import numpy as np
     from symrail.agent import Agent
 
-    cache = np.zeros((1024, 65536), np.uint8)          # pages of a KV cache; PyTorch's tensors on the CPU do as well
+    cache = np.zeros((1024, 65536), np.uint8)          # pages of a KV cache, or a tensor of PyTorch or CuPy on a GPU
     agent = Agent("decode-7")
     pages = agent.register(cache)                      # one block for each index of the first axis
     send(agent.metadata(), pages)                      # by any channel of the program
@@ -142,9 +142,11 @@ class Agent:
         return self._agent.rails
 
     def register(self, array: Any) -> Blocks:
-        """Registers a contiguous array in host memory: NumPy's, or PyTorch's. The agent keeps it until `deregister`.
+        """Registers a contiguous array of NumPy, PyTorch or CuPy, on the host or a GPU. The agent keeps it until
+        `deregister`.
 
-        Each index of the first axis is a block; an array with fewer than two axes is one block.
+        Each index of the first axis is a block; an array with fewer than two axes is one block. Work on streams that
+        uses an array on a GPU has to have ended before a transfer with it starts.
         """
         id, address, nbytes = self._agent.register(array)
         count = int(array.shape[0]) if len(array.shape) > 1 else 1

@@ -18,6 +18,8 @@ use symrail_core::{Backoff, lock};
 
 /// The version of the header.
 const ABI: u32 = 1;
+const HOST: i32 = 0;
+const CUDA: i32 = 1;
 const READ: c_int = 0;
 const WRITE: c_int = 1;
 const CONNECTION: u32 = 1;
@@ -49,6 +51,17 @@ pub struct Options {
 pub struct RawDescriptor {
     address: u64,
     len: u64,
+}
+
+/// `symrail_agent_region`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct RawRegion {
+    size: usize,
+    address: u64,
+    len: u64,
+    kind: i32,
+    device: i32,
 }
 
 #[unsafe(no_mangle)]
@@ -104,6 +117,33 @@ unsafe extern "C" fn symrail_agent_register(agent: u64, base: *mut c_void, len: 
         *out = unsafe { held(agent)?.agent.register(base.cast(), len) }?;
         Ok(())
     })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn symrail_agent_register_region(agent: u64, region: *const RawRegion, out: *mut u64) -> c_int {
+    guarded(|| {
+        let out = place(out, "out")?;
+        // SAFETY: the caller passes a region, or null; the size is the first field in every version.
+        let region = unsafe { region.as_ref() }.filter(|region| region.size >= size_of::<RawRegion>());
+        let region = region.ok_or_else(|| Failure::argument("a region of another size, or a null pointer"))?;
+        let RawRegion { address, len, kind, device, .. } = *region;
+        let base = std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+        let agent = &held(agent)?.agent;
+        // SAFETY: the header's promise about the memory.
+        *out = unsafe {
+            match kind {
+                HOST => agent.register(base, len as usize),
+                CUDA => agent.register_device(address, len, device),
+                other => return Err(Failure::argument(format!("kind of memory {other}; there are {HOST} and {CUDA}"))),
+            }
+        }?;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn symrail_agent_memory_kinds() -> u32 {
+    1 << HOST | u32::from(symrail_agent::devices::cuda::is_present()) << CUDA
 }
 
 #[unsafe(no_mangle)]

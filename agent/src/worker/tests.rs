@@ -4,6 +4,7 @@ use symrail_proxy::session::Progress;
 use symrail_transport::env::Settings;
 
 use super::*;
+use crate::devices::cuda::Cuda;
 
 /// An agent without a thread: it progresses only where the test says so.
 fn still(name: &str) -> Option<Shared> {
@@ -14,7 +15,10 @@ fn still(name: &str) -> Option<Shared> {
     ];
     let settings = Settings::from_iter(settings).unwrap();
     match Session::open_without_peers(&settings, Progress::Caller, None) {
-        Ok(session) => Some(Shared::new(name, session, Duration::from_secs(20)).unwrap()),
+        Ok(session) => {
+            let sharing = Sharing::new(Arc::new(Cuda::new().unwrap()), None);
+            Some(Shared::new(name, session, sharing, Duration::from_secs(20)).unwrap())
+        }
         Err(error) => {
             println!("SKIPPED: {error}");
             None
@@ -47,7 +51,7 @@ fn a_notification_that_a_peer_took_before_its_goodbye_is_delivered() {
     b.finish();
     drop(b);
     // Both are on their way; the goodbye is read first.
-    let why = peer.advance(&a.session, &a.inbox, true).unwrap_err();
+    let why = peer.advance(&a.session, &a.inbox, &a.sharing, true).unwrap_err();
     a.lose(&peer, &why);
     assert!(a.notify(&peer, b"third").is_err());
     while second.get().is_none() {

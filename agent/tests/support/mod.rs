@@ -1,6 +1,8 @@
 //! Agents with some memory, for the tests of this folder.
 #![allow(clippy::unwrap_used, clippy::panic, dead_code)]
 
+pub mod guarded;
+
 use std::cell::UnsafeCell;
 use std::time::{Duration, Instant};
 

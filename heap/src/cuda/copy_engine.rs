@@ -81,6 +81,17 @@ impl CudaCopyEngine {
         Ok(copy_engine)
     }
 
+    /// Waits until all copies that have been started have ended. They are reported as at other times.
+    pub fn settle(&mut self) {
+        let _current = Current::keep();
+        if self.gpu.bind().is_ok() {
+            for lane in &self.lanes {
+                // SAFETY: our own stream.
+                let _ = unsafe { sys::cuStreamSynchronize(lane.stream) };
+            }
+        }
+    }
+
     /// Makes copies of every kind once, to and from the GPU.
     fn warm_up(&mut self) -> Result<()> {
         let device = self.gpu.alloc(self.staging_buffer.bytes().min(1 << 20))?;

@@ -63,8 +63,6 @@ impl Engine {
         // SAFETY: as above. Puts to a window may arrive as requests.
         unsafe { self.agent.add_segment(stage.staging_buffer()) };
         self.agent.stage();
-        // A deferred request is answered only once.
-        self.endpoint.disable_failover();
         self.stage = Some(Box::new(stage));
         Ok(connection_info)
     }

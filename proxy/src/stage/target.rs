@@ -188,13 +188,15 @@ impl Target {
                     let copy = Copy { memory: memory.addr(), host, len, to_memory: false };
                     self.start_copy(ctx, agent, key, copy);
                 }
-                None => {
-                    if let Ok(from) = agent.range(request.offset, len) {
+                None => match agent.range(request.offset, len) {
+                    Ok(from) => {
                         // SAFETY: mapped memory of a segment, and a chunk of the task's own that is as long.
                         unsafe { copy(host, from, len) };
+                        self.fetched(ctx, agent, key);
                     }
-                    self.fetched(ctx, agent, key);
-                }
+                    // The memory was deregistered since the request came.
+                    Err(refusal) => self.finish(agent, key, refusal),
+                },
             },
             _ => {
                 // SAFETY: the chunk is as long as the payload.
@@ -218,12 +220,11 @@ impl Target {
                     return;
                 }
             }
-            None => {
-                if let Ok(to) = agent.range(offset, len) {
-                    // SAFETY: as in `begin`, the other way round.
-                    unsafe { copy(to, host, len) };
-                }
-            }
+            None => match agent.range(offset, len) {
+                // SAFETY: as in `begin`, the other way round.
+                Ok(to) => unsafe { copy(to, host, len) },
+                Err(refusal) => return self.finish(agent, key, refusal),
+            },
         }
         self.stored(ctx, agent, key);
     }

@@ -319,7 +319,7 @@ pub fn world_with(
         }
     }
     let streams = (0..n).map(|_| (0..n).map(|_| Stream::default()).collect()).collect();
-    let fails_every = if lanes > 1 && !staged { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
+    let fails_every = if lanes > 1 { [0, 100, 500, 2000][random.below(4) as usize] } else { 0 };
     let pulls = renews && seed.is_multiple_of(2);
     let mutes = !renews && seed.is_multiple_of(3);
     let polls_per_second = [100, 1000][random.below(2) as usize];

@@ -176,7 +176,7 @@ impl Endpoint {
             self.core.paths.learn(pe, theirs);
         }
         let lanes = pairs.len();
-        if lanes > 1 && !self.core.recovery.is_disabled() && Failover::possible(self.core.profile.all_caps()) {
+        if lanes > 1 && Failover::possible(self.core.profile.all_caps()) {
             self.watch_uses(pe);
             for &(lane, _) in &pairs {
                 if let Some(c) = self.core.lanes.get_mut(pe, lane) {
@@ -197,13 +197,6 @@ impl Endpoint {
     #[must_use]
     pub fn is_connected(&self, pe: Pe) -> bool {
         self.core.lanes.is_connected(pe)
-    }
-
-    /// Turns failover off: from now on a failed lane fails the operations on it. The caller calls it before the first
-    /// operation; [`Command::AgentRequest`](super::command::Command::AgentRequest) needs it.
-    pub fn disable_failover(&mut self) {
-        self.core.recovery.disable();
-        self.core.lanes.disable_failover();
     }
 
     /// Makes the first lane the only one in use while it works, as for host endpoints. The caller calls it before the

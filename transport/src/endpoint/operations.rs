@@ -292,6 +292,15 @@ impl Operations {
         self.ids_of(|op| u64::from(now.wrapping_sub(op.since)) > limit)
     }
 
+    /// The PEs whose outcomes are overdue, at ages of 2, 4, 8, … seconds.
+    pub fn late_outcomes(&self, now: u32) -> Vec<Pe> {
+        let is_late = |op: &&Op| {
+            let age = now.wrapping_sub(op.since);
+            op.awaits_outcome && age > 1 && age.is_power_of_two()
+        };
+        self.table.values().filter(is_late).map(|op| op.pe).collect()
+    }
+
     /// The operations on a PE's memory.
     pub fn on(&self, pe: Pe) -> Vec<OpHandle> {
         self.ids_of(|op| op.pe == pe)

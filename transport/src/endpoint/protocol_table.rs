@@ -99,7 +99,7 @@ impl Endpoint {
     #[must_use]
     pub fn protocols(&self) -> Vec<ProtocolRow> {
         let profile = &self.core.profile;
-        let failover = !self.core.recovery.is_disabled() && Failover::possible(profile.all_caps());
+        let failover = Failover::possible(profile.all_caps());
         let table = Table { profile, spare: self.core.lanes.in_use() == 1, failover };
         OPERATIONS.iter().flat_map(|operation| table.rows(operation)).collect()
     }

@@ -75,6 +75,18 @@ int main(void) {
         must(symrail_agent_wait(transfer, 60000, &done), "wait");
         if (!done) return 5;
     }
+    symrail_agent_region region = {sizeof region, (uintptr_t)source, sizeof source, SYMRAIL_AGENT_HOST, 0};
+    symrail_agent_memory again;
+    must(symrail_agent_register_region(left, &region, &again), "register a region");
+    must(symrail_agent_deregister(left, again), "deregister");
+    if ((symrail_agent_memory_kinds() & 1 << SYMRAIL_AGENT_HOST) == 0) return 7;
+    /* Host memory is no GPU's, whether there is a GPU or not. */
+    region.kind = SYMRAIL_AGENT_CUDA;
+    refused(symrail_agent_register_region(left, &region, &again), SYMRAIL_AGENT_EINVAL, "memory of no GPU");
+    region.kind = 2;
+    refused(symrail_agent_register_region(left, &region, &again), SYMRAIL_AGENT_EINVAL, "another kind");
+    region.size = 8;
+    refused(symrail_agent_register_region(left, &region, &again), SYMRAIL_AGENT_EINVAL, "a region of another size");
     refused(symrail_agent_notify(left, "nobody", "", 0), SYMRAIL_AGENT_EUNKNOWN, "an unknown agent");
     refused(symrail_agent_open(SYMRAIL_AGENT_ABI + 1, &old, &left), SYMRAIL_AGENT_EINVAL, "another version");
     refused(symrail_agent_open(SYMRAIL_AGENT_ABI, &old, &left), SYMRAIL_AGENT_EINVAL, "options of another size");

@@ -118,6 +118,9 @@ impl Core {
 impl Endpoint {
     /// Checks the health of lanes, and tries those that are down. The endpoint calls it once a second.
     pub(in crate::endpoint) fn check_lanes(&mut self) {
+        for pe in self.core.ops.late_outcomes(self.core.clock.now()) {
+            self.ask_about_outcomes(pe);
+        }
         for at in 0.. {
             let Some(pe) = self.core.lanes.addressed(at) else { break };
             for lane in self.core.lanes.each(pe) {

@@ -257,8 +257,6 @@ pub(super) enum PortNews {
 
 /// The recovery work of an endpoint, and the messages and events that cause it.
 pub(super) struct Recovery {
-    /// Failover is off: a failed lane fails the operations on it.
-    disabled: bool,
     /// Work requests whose lane is down, and PEs that may have some or have messages to be sent again.
     undrained: Vec<u64>,
     to_recover: Vec<Pe>,
@@ -283,7 +281,6 @@ pub(super) struct Recovery {
 impl Recovery {
     pub fn new(rails: usize) -> Recovery {
         Recovery {
-            disabled: false,
             undrained: Vec::new(),
             to_recover: Vec::new(),
             left: BTreeMap::new(),
@@ -296,15 +293,6 @@ impl Recovery {
             port_news: Vec::new(),
             outages: vec![0; rails],
         }
-    }
-
-    /// Turns failover off: from now on a failed lane fails the operations on it.
-    pub fn disable(&mut self) {
-        self.disabled = true;
-    }
-
-    pub fn is_disabled(&self) -> bool {
-        self.disabled
     }
 
     /// Queues a keepalive for a lane that has just been used for the first time.

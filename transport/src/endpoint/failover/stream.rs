@@ -138,6 +138,19 @@ impl Endpoint {
         self.post(WorkRequest::new(Work::Send, pe, lane, 0, (ptr, Request::alone(0)), Some(slot)));
     }
 
+    /// Asks a peer about the streams of which it has acknowledged everything. It sends outcomes again of which the answers
+    /// may have been lost at its end, where no acknowledgement is missing.
+    pub(super) fn ask_about_outcomes(&mut self, pe: Pe) {
+        for stream in self.core.lanes.each(pe) {
+            let Some(c) = self.core.lanes.get_mut(pe, stream).filter(|c| c.unacked.is_empty()) else { continue };
+            let Some(f) = c.failover.as_deref().filter(|f| f.used && f.state == StreamState::Open) else { continue };
+            let carrier = usize::from(f.carrier);
+            if self.core.lanes.is_up(pe, carrier) {
+                self.ask(pe, stream, carrier);
+            }
+        }
+    }
+
     /// Asks a peer about all streams whose lanes have failed.
     pub(super) fn ask_about_lost(&mut self, pe: Pe, to: usize) {
         let mut asks = false;

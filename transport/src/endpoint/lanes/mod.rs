@@ -303,11 +303,6 @@ impl Lanes {
     pub fn count(&self, pe: Pe) -> usize {
         usize::from(self.peer(pe).lanes)
     }
-
-    /// Turns failover off: from now on a failed lane fails the operations on it.
-    pub fn disable_failover(&mut self) {
-        self.connections.iter_mut().for_each(|c| c.failover = None);
-    }
 }
 
 /// Which lanes are in use.
