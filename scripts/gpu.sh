@@ -17,12 +17,12 @@ bin=$root/target/gpu
 
 build() {
   local programs="symrail pe" each
-  local examples="gpu_suite device_ring gpu_experts gpu_high_throughput" libraries="libsymrail.so libsymrail_nccl.so libsymrail_decomp_c.so"
+  local examples="gpu_suite device_ring gpu_experts gpu_high_throughput" libraries="libsymrail.so libsymrail_nccl.so libsymrail_decomp_c.so libsymrail_agent_c.so"
   local built=${CARGO_TARGET_DIR:-$root/target}/release
   # One call, so that crates are built with one set of features.
   # shellcheck disable=SC2046
   cargo build --release --lib $(printf -- '--bin %s ' $programs) $(printf -- '--example %s ' $examples) \
-    $(printf -- '-p symrail%s ' "" -perftest -kernels -ep -tests -c -python -nccl -decomp-c) || exit 1
+    $(printf -- '-p symrail%s ' "" -perftest -kernels -ep -tests -c -python -nccl -decomp-c -agent-c) || exit 1
   mkdir -p "$bin"
   for each in $programs $libraries $(printf 'examples/%s ' $examples); do
     strip -o "$bin/$(basename "$each")" "$built/$each" || exit 1
