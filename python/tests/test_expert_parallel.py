@@ -642,3 +642,17 @@ def test_the_dtype_of_indices_is_torchs() -> None:
     for python, code in ((sys.executable, of_numpy), (python_with_torch(), of_torch)):
         told = subprocess.run([python, "-c", code], capture_output=True, text=True, env=environment(), timeout=600)
         assert told.returncode == 0, told
+
+
+def test_a_first_job_has_a_heap_on_the_gpu_that_pytorch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.ep import _groups
+
+    def kind(uses_gpu: bool) -> str | None:
+        torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: uses_gpu))
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return _groups._heap_of_gpu()
+
+    monkeypatch.delenv("SYMRAIL_HEAP_KIND", raising=False)
+    assert (kind(True), kind(False)) == ("device", None)
+    monkeypatch.setenv("SYMRAIL_HEAP_KIND", "pinned")
+    assert kind(True) is None

@@ -106,6 +106,14 @@ def _current() -> tuple[bytes, int, int] | None:
     return hashlib.sha256(named).digest(), symrail.my_pe(), symrail.n_pes()
 
 
+def _heap_of_gpu() -> str | None:
+    """The kind of the heap of a process that joins its first job: "device" where PyTorch uses a GPU, as programs for
+    DeepEP do, and None, the default, elsewhere and where SYMRAIL_HEAP_KIND is set."""
+    torch = sys.modules.get("torch")
+    uses_gpu = torch is not None and torch.cuda.is_initialized()
+    return "device" if uses_gpu and "SYMRAIL_HEAP_KIND" not in os.environ else None
+
+
 def join(
     group: Any, comm: Any, heap_bytes: int, timeout: float | None
 ) -> tuple[_symrail.Runtime, GroupJob | None]:
@@ -119,7 +127,7 @@ def join(
     """
     if group is None and comm is None:
         if not symrail.is_initialized():
-            symrail.init(heap_bytes=heap_bytes)
+            symrail.init(heap_bytes=heap_bytes, heap=_heap_of_gpu())
         return symrail.current(), None
     limit = timeout_s() if timeout is None else timeout
     me, size, all_objects = exchange(group, comm, limit)
@@ -128,23 +136,26 @@ def join(
     # Objects may be dropped meanwhile, by this thread's collection of garbage, too.
     dropped = {name for name, job in list(_jobs.items()) if job.is_dropped}
     heap = _symrail.Runtime.heap_of_group(heap_bytes, beside)
+    if beside is None:
+        heap = heap[0], _heap_of_gpu() or heap[1]
     members = all_objects((_PROCESS, mine, dropped, heap, is_capturing()))
     processes, jobs, drops, heaps, captures = zip(*members)
     if True in captures:
         why = "captures a CUDA graph, in which no Buffer can be made: make it before the capture"
         raise StateError(f"rank {captures.index(True)} {why}", {"pe": captures.index(True)})
-    if list(jobs) == [(jobs[0][0], rank, size) if jobs[0] else None for rank in range(size)]:
-        if mine is not None:
-            return symrail.current(), None
-        if _has_all_processes(group, comm, size):
-            symrail.init(process_group=group if comm is None else None, comm=comm, heap_bytes=heap_bytes)
-            return symrail.current(), None
     kinds = [kind for _, kind in heaps]
     for rank, kind in enumerate(kinds):
         if kind != kinds[0]:
             remedy = "give all the same heap= of init, or SYMRAIL_HEAP_KIND where there is no job"
             why = f"rank 0 has a {kinds[0]} heap, and rank {rank} a {kind} one: {remedy}"
             raise DifferError(why, {"pe": rank})
+    if list(jobs) == [(jobs[0][0], rank, size) if jobs[0] else None for rank in range(size)]:
+        if mine is not None:
+            return symrail.current(), None
+        if _has_all_processes(group, comm, size):
+            process_group = group if comm is None else None
+            symrail.init(process_group=process_group, comm=comm, heap_bytes=heap_bytes, heap=kinds[0])
+            return symrail.current(), None
     for name in sorted(set.intersection(*drops)):
         if name[0] == processes and (dropped_job := _jobs.get(name)) is not None:
             try:
@@ -154,7 +165,7 @@ def join(
                 told = f"rank {me}, while it left the job of a dropped Buffer: {error}"
                 logging.getLogger("symrail.ep").warning(told)
     place = by_exchange(me, size, all_objects)
-    nvrtc = folders_of_nvrtc("device" if beside is not None and beside.device is not None else None)
+    nvrtc = folders_of_nvrtc(kinds[0])
     wanted = max(bytes for bytes, _ in heaps), kinds[0]
     runtime = _symrail.Runtime.join_group(place, wanted, local_rank(), nvrtc, beside, timeout=limit)
     name = processes, hashlib.sha256(place[0]).digest()
