@@ -15,6 +15,8 @@ from symrail.errors import ArgumentError, DifferError, StateError, TimeoutError
 DEVICE, LAPS = sys.argv[1], int(sys.argv[2])
 MB = 2 << 20
 GROUP: Any = None
+# The PEs of the first two ranks.
+PES = [0, 1]
 
 
 def refused(error: type[BaseException], text: str, call: Any, *arguments: Any, **named: Any) -> None:
@@ -47,7 +49,8 @@ def sessions(me: int, ranks: int) -> None:
     if ranks > 1:
         error = (DifferError, "the second number is") if me else (DifferError, "rank 1")
         refused(*error, buffer.agrs_set_config, room, most + min(me, 1))
-        refused(DifferError if me else ArgumentError, "agrs_set_config", buffer.agrs_set_config, room, min(me, 1) * most)
+        other = (DifferError, "rank 0 was refused") if me else (ArgumentError, "numbers from 1 on")
+        refused(*other, buffer.agrs_set_config, room, min(me, 1) * most)
     buffer.agrs_set_config(room, most)
     refused(StateError, "outside of a session", buffer.all_gather, some((2,), 1))
     for lap in range(LAPS):
@@ -92,6 +95,16 @@ def sessions(me: int, ranks: int) -> None:
         assert gathered.shape == (ranks, 0)
     refused(StateError, f"its {most} all-gathers", buffer.all_gather, some((1,), 1))
     buffer.destroy_agrs_session()
+    if DEVICE == "cpu" and ranks > 1:
+        # A session ends when all ranks end it: the next one writes over its results.
+        word, second = symrail.array(1, "uint64"), PES[1]
+        buffer.create_agrs_session()
+        if me == 1:
+            refused(TimeoutError, "", symrail.wait_until, word, ">=", 1, timeout=0.5)
+        buffer.destroy_agrs_session()
+        if me == 0:
+            symrail.signal_op(word, 1, "set", second)
+            symrail.quiet()
     buffer.destroy()
     refused(StateError, "destroyed", buffer.create_agrs_session)
 
@@ -212,6 +225,7 @@ with symrail.init(heap_bytes=256 << 20):
         torch.cuda.set_device(symrail.current().device)
     if sys.argv[3:] == ["groups"]:
         GROUP = symrail.team_world().split_strided(me % 2, 2, ranks // 2)
+        PES = [me % 2, me % 2 + 2]
         me, ranks = GROUP.my_pe(), GROUP.n_pes()
     for part in (sessions, neighbours, engram):
         part(me, ranks)
