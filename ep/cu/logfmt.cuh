@@ -49,6 +49,7 @@ static __device__ float power_of_two(int to) { return __uint_as_float((symrail_u
 static __device__ float exp2_of(float power) {
     float whole = rintf(power), part = __fadd_rn(power, -whole), sum = 1.540353e-4f;
     const float of[6] = {1.3333558e-3f, 9.618129e-3f, 5.550411e-2f, 0.2402265f, 0.6931472f, 1.0f};
+#pragma unroll
     for (int i = 0; i < 6; i++) sum = __fadd_rn(__fmul_rn(sum, part), of[i]);
     int all = (int)whole, some = all < -100 ? -100 : all;
     return __fmul_rn(__fmul_rn(sum, power_of_two(some)), power_of_two(all - some));
@@ -71,6 +72,7 @@ static __device__ symrail_u64 codes_of(const float* logs, const log_scale& scale
     float inverse = __fdiv_rn(1.0f, scale.step), nearer = __fadd_rn(1.5f, -__fmul_rn(0.0866434f, scale.step));
     symrail_u64 codes = 0;
     last = 0;
+#pragma unroll
     for (int i = 0; i < 8; i++) {
         symrail_u32 bits = two[i / 2] >> (i % 2 * 16) & 0xffff;
         float at = __fadd_rn(__fmul_rn(__fadd_rn(log2_of(logs, bits & 0x7fff), -scale.log_of_smallest), inverse), nearer);
@@ -121,10 +123,13 @@ static __device__ void store_group(const float* logs, char* row, symrail_u32 pie
     __shared__ symrail_wide staged[32][ENCODED_PIECES];
     symrail_u32 lane = threadIdx.x % GROUP_PIECES, group = piece / GROUP_PIECES, largest = 0, smallest = 0x7fff;
     bool some = piece < end;
-    for (int i = 0; some && i < 8; i++) {
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
         symrail_u32 size = two[i / 2] >> (i % 2 * 16) & 0x7fff;
         largest = size > largest ? size : largest, smallest = size < smallest ? size : smallest;
     }
+    if (!some) largest = 0, smallest = 0x7fff;
+#pragma unroll
     for (int step = GROUP_PIECES / 2; step > 0; step /= 2) {
         symrail_u32 of_largest = __shfl_xor_sync(~0u, largest, step), of_smallest = __shfl_xor_sync(~0u, smallest, step);
         largest = of_largest > largest ? of_largest : largest, smallest = of_smallest < smallest ? of_smallest : smallest;
@@ -137,6 +142,7 @@ static __device__ void store_group(const float* logs, char* row, symrail_u32 pie
         symrail_u32 last, at = 2 + 5 * lane;
         symrail_u64 codes = codes_of(logs, scale, two, last);
         unsigned short* to = (unsigned short*)its;
+#pragma unroll
         for (int i = 0; i < 4; i++) to[at + i] = (unsigned short)(codes >> (16 * i));
         to[at + 4] = (unsigned short)last;
         if (lane == 0) to[0] = (unsigned short)largest, to[1] = (unsigned short)smallest;
@@ -192,6 +198,7 @@ static __device__ void decode_piece(const float* logs, symrail_wide found, symra
     symrail_u64 codes = found.a;
     // Each second lane's codes begin in the middle of a word.
     if (piece % 2 == 1) codes = codes >> 16 | (symrail_u64)last << 48, last >>= 16;
+#pragma unroll
     for (int i = 0; i < 6; i++) values[i] = value_of(scale, (symrail_u32)(codes >> (10 * i)) & 0x3ff);
     values[6] = value_of(scale, (symrail_u32)(codes >> 60) | (last & 0x3f) << 4);
     values[7] = value_of(scale, last >> 6 & 0x3ff);

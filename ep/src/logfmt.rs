@@ -7,6 +7,8 @@
 //! `cu/logfmt.cuh` computes the same for bfloat16, with the same bits: logarithms and powers are sums and products here,
 //! each rounded to FP32, in a fixed order.
 
+use std::f32::consts::{LN_2, LOG2_E};
+
 use symrail_core::DataType;
 
 use crate::element;
@@ -17,10 +19,8 @@ pub const GROUP: usize = 128;
 const RANGE: f32 = 32.0;
 /// The largest code of a magnitude; 0 is the code of 0.
 const LARGEST: u64 = 511;
-const LOG2_OF_E_TWICE: f32 = 2.885_39;
-const LN2_EIGHTH: f32 = 0.086_643_4;
 /// The series of powers of 2, from that of the fifth power on.
-const POWERS: [f32; 6] = [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, 0.693_147_2, 1.0];
+const POWERS: [f32; 6] = [1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, LN_2, 1.0];
 
 /// The magnitudes of an encoded group: 0, and `smallest` times powers of 2 to the `step`.
 struct Scale {
@@ -40,7 +40,7 @@ fn log2(value: f32) -> f32 {
     let part = (mantissa - 1.0) / (mantissa + 1.0);
     let square = part * part;
     let sum = [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0].iter().fold(1.0 / 15.0, |sum, of| sum * square + 1.0 / of);
-    exponent as f32 + part * sum * LOG2_OF_E_TWICE
+    exponent as f32 + part * sum * (2.0 * LOG2_E)
 }
 
 /// 2 to a power that is at most 0.
@@ -66,7 +66,7 @@ impl Scale {
 
     fn encode(&self, value: f32) -> u64 {
         // Of two neighbours the nearer one, by magnitude and not by logarithm.
-        let (inverse, nearer) = (1.0 / self.step, 1.5 - LN2_EIGHTH * self.step);
+        let (inverse, nearer) = (1.0 / self.step, 1.5 - LN_2 / 8.0 * self.step);
         let code = ((log2(value.abs()) - self.log_of_smallest) * inverse + nearer).max(0.0) as u64;
         code.min(LARGEST) << 1 | u64::from(value.is_sign_negative())
     }

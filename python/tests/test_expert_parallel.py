@@ -109,6 +109,16 @@ def test_elastic_buffer(options: tuple[str, ...]) -> None:
     assert ended.stdout.count("is well") == 4, ended
 
 
+@pytest.mark.parametrize(
+    "pes, options, more", [(1, (), ()), (2, (), ()), (4, (), ()), (4, HOSTS, ()), (4, HOSTS, ("groups",))]
+)
+def test_other_calls_of_the_elastic_buffer(pes: int, options: tuple[str, ...], more: tuple[str, ...]) -> None:
+    program = [python_with_torch(), str(PROGRAMS / "elastic_calls.py"), "cpu", "6", *more]
+    (ended,) = finish([start([launcher(), "run", "-n", str(pes), *options, "--", *program])])
+    assert ended.returncode == 0, ended
+    assert ended.stdout.count("is well") == pes, ended
+
+
 def test_calls_of_engines_on_two_buffers_at_once() -> None:
     """Long forms run on GPUs: 1,000 steps."""
     command = [launcher(), "run", "-n", "2", "--", python_with_torch(), str(PROGRAMS / "engines.py"), "12", "cpu"]

@@ -231,6 +231,7 @@ impl EpDeviceLowLatency {
     /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. With `receives`
     /// adds up the rows of this rank's tokens; with `encodes` they return in 10 bits for each element. Returns the sums, the address of the handle's ranges, and what
     /// `receive_combine` takes. Nothing is sent, and there are no sums, if that address is none of `held`.
+    #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn combine<'py>(
         &self,
         py: Python<'py>,

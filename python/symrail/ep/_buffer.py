@@ -228,6 +228,8 @@ class Buffer:
         name = "num_rdma_bytes" if use_rdma_buffer else "num_nvl_bytes"
         if not getattr(self, name):
             raise ArgumentError(f"use_rdma_buffer={use_rdma_buffer}: this Buffer was made with {name}=0")
+        if self._low is None and not self._for_high:
+            raise StateError("get_local_buffer_tensor: this Buffer was destroyed")
         if runtime.device is None:
             raise UnsupportedError(
                 "get_local_buffer_tensor: on the host other ranks write into the buffers at any time: allocate an array"

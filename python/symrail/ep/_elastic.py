@@ -1,19 +1,31 @@
-"""`ElasticBuffer`: the interface of DeepEP's second generation for dispatch and combine, over `Buffer`."""
+"""`ElasticBuffer`: the interface of DeepEP's second generation, over `Buffer`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError
 from ._buffer import Buffer
 from ._config import Config
+from ._engram import Engram
 from ._events import EventOverlap
 from ._groups import exchange
 from ._high import Handle
+from ._pipeline import Pipeline
+from ._sessions import ALIGN, Sessions
+from ._symmetric import agree, bytes_of, must_be_supported, up
 
 _ALIGN = 2 << 20
 _QPS = 17
+
+
+class _Buffer(Buffer):
+    """Other calls than dispatch and combine may be all that it is made for."""
+
+    _makes_at_once = False
 
 
 class EPHandle:
@@ -95,15 +107,17 @@ class EPHandle:
 
 
 class ElasticBuffer:
-    """Memory for dispatch and combine of DeepEP's second generation, on tensors of torch.
+    """Memory for the calls of DeepEP's second generation, on tensors of torch: dispatch and combine, sessions of
+    all-gathers (`agrs_…`, `all_gather`), tensors for neighbours (`pp_…`), and a table of entries (`engram_…`).
 
     Received tokens are ordered by source, whatever `deterministic` is. A combine adds what the experts of a rank have made
     of a token first (`allow_multiple_reduction`), and then these sums in the order of ranks, and the biases last. On GPUs
     of one host, at most 32, the biases come first, and the ranks in the order of their last slots, as DeepEP's.
     `dispatch` without a handle waits on the host for the counts, also with `do_cpu_sync=False`. Accepted without effect:
     `allow_hybrid_mode`, `prefer_overlap_with_compute`, `sl_idx`, `num_allocated_qps`, `num_qps`. Waits on the host and
-    on the GPU last as long as the smaller one of `num_cpu_timeout_secs` and `num_gpu_timeout_secs`.
-    Not there: Engram, point-to-point, and all-gather sessions.
+    on the GPU last as long as the smaller one of `num_cpu_timeout_secs` and `num_gpu_timeout_secs`; those of the last
+    three groups on the GPU SYMRAIL_TIMEOUT_S, and the next `barrier` raises that they have timed out. These calls cannot
+    be captured in graphs (StateError), and take heap memory of their own when they are configured, at most `num_bytes`.
     """
 
     def __init__(
@@ -133,13 +147,18 @@ class ElasticBuffer:
             if num_max_tokens_per_rank <= 0 or hidden <= 0:
                 raise ArgumentError("give num_bytes, or num_max_tokens_per_rank and hidden")
             num_bytes = self.get_buffer_size_hint(group, num_max_tokens_per_rank, hidden, num_topk, use_fp8_dispatch)
-        self.buffer = Buffer(
+        self.buffer = _Buffer(
             group,
             num_bytes,
             explicitly_destroy=explicitly_destroy,
             timeout=float(min(num_cpu_timeout_secs, num_gpu_timeout_secs)),
             num_max_tokens_per_rank=max(1, num_max_tokens_per_rank),
         )
+        self.num_cpu_bytes = num_cpu_bytes
+        self._pipeline: Pipeline | None = None
+        self._sessions: Sessions | None = None
+        self._engram: Engram | None = None
+        self._is_destroyed = False
         self.group, self.num_bytes, self.num_max_tokens_per_rank = group, num_bytes, num_max_tokens_per_rank
         self.rank_idx, self.num_ranks = self.buffer.rank, self.buffer.group_size
         self.deterministic, self.explicitly_destroy = deterministic, explicitly_destroy
@@ -151,7 +170,11 @@ class ElasticBuffer:
         self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
 
     def destroy(self) -> None:
-        """Frees the memory. Collective."""
+        """Frees the memory, but for gathered tensors that exist. Collective."""
+        if self._sessions is not None:
+            self._sessions.free()
+        self._sessions = self._pipeline = self._engram = None
+        self._is_destroyed = True
         self.buffer.destroy()
 
     @staticmethod
@@ -172,6 +195,36 @@ class ElasticBuffer:
         beside = 4 * (-(-hidden // 128) + 2 * max(num_topk, 8) + 1 + ranks)
         on_gpu = num_max_tokens_per_rank * ranks * (2 * hidden + beside + 64)
         return -(-max(on_host, on_gpu) // _ALIGN) * _ALIGN
+
+    @staticmethod
+    def get_engram_storage_size_hint(
+        num_entries: int, hidden: int, num_max_tokens_per_rank: int, dtype: Any = None
+    ) -> tuple[int, int]:
+        """Bytes for so many fetched entries, and for each rank's own entries, multiples of 2 MiB. `dtype` is by default
+        bfloat16."""
+        import torch
+
+        each = up(bytes_of((hidden,), torch.bfloat16 if dtype is None else dtype), ALIGN)
+        return up(each * num_max_tokens_per_rank, _ALIGN), up(each * num_entries, _ALIGN)
+
+    @staticmethod
+    def get_pp_buffer_size_hint(num_max_tensor_bytes: int, num_max_inflight_tensors: int) -> int:
+        """Bytes for tensors to and from both neighbours, a multiple of 2 MiB."""
+        return up(4 * up(num_max_tensor_bytes, ALIGN) * num_max_inflight_tensors, _ALIGN)
+
+    @staticmethod
+    def get_agrs_num_max_session_bytes(group: Any, shapes: Any, dtype: Any) -> int:
+        """Bytes of a session's gathered tensors, of one shape or of several for each rank."""
+        import symrail
+
+        ranks = symrail.n_pes() if group is None else exchange(group, None, None)[1]
+        all_shapes = shapes if isinstance(shapes[0], tuple) else (shapes,)
+        return sum(up(ranks * bytes_of(shape, dtype), ALIGN) for shape in all_shapes)
+
+    @staticmethod
+    def get_agrs_buffer_size_hint(group: Any, num_max_session_bytes: int) -> int:
+        """Bytes for sessions, a multiple of 2 MiB."""
+        return up(num_max_session_bytes, _ALIGN)
 
     @staticmethod
     def capture() -> EventOverlap:
@@ -205,7 +258,137 @@ class ElasticBuffer:
             import torch
 
             torch.cuda.synchronize()
-        runtime.barrier_all()
+        runtime.barrier_all(timeout=self.buffer._timeout)
+
+    def _joined(self) -> Any:
+        """The job."""
+        if self._is_destroyed:
+            raise StateError("this ElasticBuffer was destroyed")
+        return self.buffer._joined()
+
+    def _configure(self, call: str, numbers: tuple[int, int], wanted: int, is_free: bool = True) -> Any:
+        """The job, in which all ranks make this call with the same numbers and need so many bytes, behind all earlier
+        calls. Collective."""
+        runtime, timeout = self._joined(), self.buffer._timeout
+
+        def check() -> tuple[int, int]:
+            must_be_supported(runtime, call)
+            if min(numbers) < 1 or max(numbers) > 1 << 40:
+                raise ArgumentError(f"{call}{numbers}: wanted are numbers from 1 on")
+            if wanted > self.num_bytes:
+                raise ArgumentError(f"{call}{numbers}: {wanted} bytes; this buffer's num_bytes are {self.num_bytes}")
+            if not is_free:
+                raise StateError(f"{call} within a session: destroy_agrs_session ends it")
+            return numbers
+
+        agree(runtime, call, ("the first number", "the second number"), check, timeout)
+        self.barrier()
+        return runtime
+
+    def pp_set_config(self, num_max_tensor_bytes: int, num_max_inflight_tensors: int) -> None:
+        """Makes memory for tensors that go to the neighbours in the ring of ranks, at most so many at a time to each.
+        Collective, behind all earlier calls."""
+        numbers = num_max_tensor_bytes, num_max_inflight_tensors
+        runtime = self._configure("pp_set_config", numbers, 4 * num_max_tensor_bytes * num_max_inflight_tensors)
+        self._pipeline = None
+        self._pipeline = Pipeline(runtime, *numbers, self.buffer._timeout)
+
+    def _of_pipeline(self, call: str) -> Pipeline:
+        self._joined()
+        if self._pipeline is None:
+            raise StateError(f"{call} before pp_set_config")
+        return self._pipeline
+
+    def pp_send(self, t: Any, dst_rank_idx: int, num_sms: int = 0) -> None:
+        """Sends a contiguous tensor to the next rank or to the one before. It waits for the receiver only when so many
+        tensors are on the way as were configured: on the host within the time limit (TimeoutError), on a GPU in the order
+        of the current stream."""
+        self._of_pipeline("pp_send").send(t, dst_rank_idx)
+
+    def pp_recv(self, t: Any, src_rank_idx: int, num_sms: int = 0) -> None:
+        """Receives the next tensor of a neighbour into `t`, which has as many bytes: DifferError on the host otherwise,
+        and on a GPU the wait times out."""
+        self._of_pipeline("pp_recv").receive(t, src_rank_idx)
+
+    def agrs_set_config(self, num_max_session_bytes: int, num_max_all_gathers_per_session: int) -> None:
+        """Makes memory for sessions of so many bytes of gathered tensors, and of so many all-gathers. Collective, behind
+        all earlier calls."""
+        numbers, held = (num_max_session_bytes, num_max_all_gathers_per_session), self._sessions
+        is_free = held is None or not held.is_open
+        runtime = self._configure("agrs_set_config", numbers, num_max_session_bytes, is_free)
+        self._sessions = None
+        if held is not None:
+            held.free()
+        self._sessions = Sessions(runtime, self.buffer._stream, *numbers, self.buffer._timeout)
+
+    def _of_sessions(self, call: str) -> Sessions:
+        self._joined()
+        if self._sessions is None:
+            raise StateError(f"{call} before agrs_set_config")
+        return self._sessions
+
+    def create_agrs_session(self) -> None:
+        """Begins a session of all-gathers. Local."""
+        self._of_sessions("create_agrs_session").begin()
+
+    def destroy_agrs_session(self) -> None:
+        """Ends the session. Gathered tensors must not be used any more: later sessions write into their memory when all
+        ranks have ended this one. Collective."""
+        self._of_sessions("destroy_agrs_session").end()
+
+    @contextmanager
+    def agrs_new_session(self, enabled: bool = True) -> Iterator[None]:
+        """A session for the block, if it is `enabled`."""
+        if not enabled:
+            yield
+            return
+        self.create_agrs_session()
+        try:
+            yield
+        finally:
+            self.destroy_agrs_session()
+
+    def agrs_get_inplace_tensor(self, shapes: Any, dtype: Any) -> Any:
+        """A tensor to fill for the next `all_gather`, which then copies nothing; or a tuple of them for several shapes."""
+        is_one = not isinstance(shapes[0], tuple)
+        made = self._of_sessions("agrs_get_inplace_tensor").own((shapes,) if is_one else shapes, dtype)
+        return made[0] if is_one else tuple(made)
+
+    def all_gather(self, t: Any) -> tuple[Any, ...]:
+        """Gathers a contiguous tensor, or each of a sequence, from all ranks within a session: returns [ranks, ...] for
+        each, valid until the session ends, and a function behind whose call they are filled: on a GPU for the current
+        stream. Collective, in the same order on all ranks. Raises DifferError on the host if tensors differ in size,
+        StateError outside of sessions and for more than was configured."""
+        given: Sequence[Any] = (t,) if hasattr(t, "data_ptr") else tuple(t)
+        gathered, wait = self._of_sessions("all_gather").all_gather(given)
+        return *gathered, wait
+
+    def engram_write(self, storage: Any, sf: Any = None) -> None:
+        """Stores this rank's entries ([entries, hidden] of bfloat16, or of float8_e4m3fn with the scales `sf` of all
+        ranks' entries, [ranks x entries, packs] of 4-byte elements, which is kept as it is). Entries are numbered by rank;
+        all ranks have equally many. Collective, behind all earlier calls."""
+        runtime, timeout = self._joined(), self.buffer._timeout
+        engram = self._engram = self._engram or Engram(runtime, timeout)
+
+        def check() -> list[int]:
+            must_be_supported(runtime, "engram_write")
+            return engram.check(storage, sf, self.num_cpu_bytes or self.num_bytes)
+
+        agree(runtime, "engram_write", ("number of entries", "elements of an entry", "bytes of an element"), check, timeout)
+        self.barrier()
+        engram.write(storage, sf)
+        self.barrier()
+
+    def engram_fetch(
+        self, indices: Any, num_qps: int = 0, use_tma_aligned_col_major_sf: bool = False
+    ) -> Callable[[], tuple[Any, Any]]:
+        """Fetches entries of all ranks by number ([tokens, entries of a token], int32): returns a function that waits, and
+        returns [tokens, entries of a token x hidden], and the entries' scales or None. Local; the host waits for the
+        indices. Raises ArgumentError for a number without an entry."""
+        self._joined()
+        if self._engram is None:
+            raise StateError("engram_fetch before engram_write")
+        return self._engram.fetch(indices, use_tma_aligned_col_major_sf)
 
     def dispatch(
         self,
