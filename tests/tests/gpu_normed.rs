@@ -150,7 +150,7 @@ impl Pes {
         };
         let floats = |all: &[f32]| Memory { at: all.as_ptr() as u64, len: 4 * all.len() as u64 };
         std::thread::scope(|scope| {
-            for me in 0..n {
+            for (me, scales) in scales.iter().enumerate() {
                 let rows = if me + 1 == n { of_last } else { rows };
                 if rows == 0 {
                     continue;
@@ -165,7 +165,7 @@ impl Pes {
                     scaled: match case.scaled {
                         0 => Scaled::Not,
                         1 => Scaled::ByTensor(floats(&scale)),
-                        _ => Scaled::ByGroups(floats(&scales[me])),
+                        _ => Scaled::ByGroups(floats(scales)),
                     },
                     rows: rows as u64,
                     hidden: hidden as u64,

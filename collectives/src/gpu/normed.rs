@@ -90,9 +90,6 @@ impl Cut {
     }
 }
 
-/// Bytes that all of a rank's packets carry by default.
-const BY_PACKETS: u64 = 256 << 10;
-
 impl RmsNorm {
     /// Types of elements.
     pub const TYPES: [DataType; 3] = [DataType::Float16, DataType::Bfloat16, DataType::Float32];
@@ -106,11 +103,11 @@ impl RmsNorm {
         self.rows * self.row_bytes().next_multiple_of(8)
     }
 
-    /// The algorithm that is never much slower among `n` ranks: packets of more bytes took 10 to 446 us on two GPUs.
+    /// The faster algorithm among `n` ranks: packets, if they carry all rows
+    /// (docs/benchmarks/2026-11-28-collectives.md).
     #[must_use]
     pub fn way(&self, n: u64) -> Way {
-        let most = most_in_packets(n).min(BY_PACKETS / (n - 1).max(1));
-        if self.in_packets() <= most { Way::Packets } else { Way::Pushed }
+        if self.in_packets() <= most_in_packets(n) { Way::Packets } else { Way::Pushed }
     }
 
     /// Refuses memory whose size is not that of its rows, or that overlaps other memory in another way than allowed.
