@@ -237,14 +237,16 @@ struct symrail_normed : symrail_pushed<N> {
     template <bool ALIGNED>
     using row_lap = symrail_row_lap<some, 16, ALIGNED ? SYMRAIL_NORM_MANY : 1>;
 
-    /* Whether the thread's quarter does the next piece of work. */
+    /* Quarters take turns with the rows of a chunk, and go on with those of the next chunk, which may be under way
+     * already. The turn of a chunk's first row; and whether it is the thread's quarter's turn. */
+    SYMRAIL_WAITER_FN symrail_u32 first_turn(symrail_u64 i) const { return (symrail_u32)(i * norm.rows_of_chunk); }
     static SYMRAIL_WAITER_FN bool takes(symrail_u32& turn) { return turn++ % 4 == some::number(); }
 
     /* Sends chunk `i` of the others' rows to them. */
     template <bool ALIGNED>
     SYMRAIL_WAITER_FN void push(symrail_u64 i) const {
         typedef row_lap<ALIGNED> lap;
-        symrail_u32 turn = 0;
+        symrail_u32 turn = first_turn(i);
         for (symrail_u64 k = 1; k < this->call.n; k++) {
             symrail_u64 owner = this->other(k), to = this->slot(0, i, this->call.me, owner);
             symrail_u64 rows, bytes, row = rows_of(owner, i, rows), within = part_of(i, bytes);
@@ -269,8 +271,9 @@ struct symrail_normed : symrail_pushed<N> {
     SYMRAIL_WAITER_FN bool add_up(symrail_u64 i) const {
         if (!this->template await<all>(0, this->end(i), nullptr, 0)) return false;
         symrail_u64 rows, bytes, row = rows_of(this->call.me, i, rows), within = part_of(i, bytes);
-        for (symrail_u64 j = some::number(); j < rows; j += 4)
-            add_row<ALIGNED>(i, j * stride, (row + j) * row_bytes + within, bytes);
+        symrail_u32 turn = first_turn(i);
+        for (symrail_u64 j = 0; j < rows; j++)
+            if (takes(turn)) add_row<ALIGNED>(i, j * stride, (row + j) * row_bytes + within, bytes);
         this->template tell<all>(1, i, nullptr);
         return true;
     }
@@ -337,7 +340,7 @@ struct symrail_normed : symrail_pushed<N> {
      * on their way. Each quarter waits on its own. The first one, which has signalled, has work last. */
     template <bool ALIGNED>
     SYMRAIL_WAITER_FN bool take(symrail_u64 i) const {
-        symrail_u32 turn = 1;
+        symrail_u32 turn = first_turn(i) + 1;
         for (symrail_u64 k = 0; k < this->call.n; k++) {
             if (k == 1 && !this->template await<some>(1, this->end(i), nullptr, 0)) return false;
             symrail_u64 owner = this->other(k), from = k == 0 ? 0 : this->slot(1, i, owner, this->call.me);
