@@ -1,5 +1,5 @@
-/* Conversions by the GPU's own instructions, two elements at a time. Results are those of symrail/number.cuh, which take
- * 6 to 25 instructions for an element, except for the bits of a NaN. */
+/* Conversions by the GPU's own instructions, two elements at a time. Results are those of symrail/number.cuh, which
+ * take 6 to 25 instructions for an element, except for the bits of a NaN. */
 #ifndef SYMRAIL_CONVERT_CUH
 #define SYMRAIL_CONVERT_CUH
 

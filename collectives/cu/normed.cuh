@@ -67,22 +67,24 @@ struct symrail_normed : symrail_pushed<N> {
         }
     }
 
-    /* Normalises a row, whose threads' squares have these sums. `sums` has the thread's part of the row's last lap, which
-     * begins at byte `last`; the others are loaded. */
+    /* Normalises a row, whose threads' squares have these sums. `sums` has the thread's part of the row's last lap,
+     * which begins at byte `last`; the others are loaded. */
     template <bool ALIGNED, class S, int BYTES, int MANY>
     SYMRAIL_WAITER_FN void finish(symrail_u64 row, float squares, symrail_row_lap<S, BYTES, MANY>& sums,
                                   symrail_u64 last) const {
+        symrail_row_lap<S, BYTES, MANY> weights;
+        weights.template load<own, ALIGNED>(norm.weight, last, row_bytes);
         float mean = symrail_sum_over<S>(squares, shared) / (float)norm.hidden;
         float by = 1.0f / sqrtf(mean + symrail_float_of((symrail_u32)norm.epsilon)), factor = 1;
         if (norm.scaled == SYMRAIL_NORM_BY_TENSOR) factor = 1.0f / *(const float*)norm.scales;
-        for (symrail_u64 first = last;; first -= sums.size()) {
-            symrail_row_lap<S, BYTES, MANY> weights;
-            weights.template load<own, ALIGNED>(norm.weight, first, row_bytes);
+        for (symrail_u64 first = last;;) {
 #pragma unroll
             for (int k = 0; k < MANY; k++)
                 put<S, BYTES, ALIGNED>(row, sums.at(first, k), sums.raw[k], weights.raw[k], by, factor);
             if (first == 0) return;
-            sums.template load<peer, ALIGNED>(sum_of(row), first - sums.size(), row_bytes);
+            first -= sums.size();
+            sums.template load<peer, ALIGNED>(sum_of(row), first, row_bytes);
+            weights.template load<own, ALIGNED>(norm.weight, first, row_bytes);
         }
     }
 
@@ -152,7 +154,8 @@ struct symrail_normed : symrail_pushed<N> {
 #pragma unroll
                     for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
                         symrail_u64 at = lap::at(first, k);
-                        if (at < row_bytes) symrail_packet16_write(there + 16 * row * vectors + 2 * at, mine.raw[k][0], flag);
+                        if (at >= row_bytes) continue;
+                        symrail_packet16_write(there + 16 * row * vectors + 2 * at, mine.raw[k][0], flag);
                     }
                 }
             }
@@ -215,9 +218,9 @@ struct symrail_normed : symrail_pushed<N> {
     SYMRAIL_WAITER_FN symrail_u64 rows_of(symrail_u64 owner, symrail_u64 i, symrail_u64& count) const {
         symrail_u64 most = (this->block + 1) * norm.rows_of_block, behind = owner * norm.rows_of_rank;
         if (most > norm.rows_of_rank) most = norm.rows_of_rank;
-        symrail_u64 first = this->block * norm.rows_of_block + (symrail_u32)i / (symrail_u32)norm.parts * norm.rows_of_chunk;
         symrail_u64 end = behind + most < norm.rows ? behind + most : norm.rows;
-        first += behind;
+        symrail_u64 before = (symrail_u32)i / (symrail_u32)norm.parts * norm.rows_of_chunk;
+        symrail_u64 first = behind + this->block * norm.rows_of_block + before;
         count = first >= end ? 0 : end - first < norm.rows_of_chunk ? end - first : norm.rows_of_chunk;
         return first;
     }
@@ -234,24 +237,29 @@ struct symrail_normed : symrail_pushed<N> {
     template <bool ALIGNED>
     using row_lap = symrail_row_lap<some, 16, ALIGNED ? SYMRAIL_NORM_MANY : 1>;
 
-    /* Whether the thread's quarter does the next piece of work. */
+    /* Quarters take turns with the rows of a chunk, and go on with those of the next chunk, which may be under way
+     * already. The turn of a chunk's first row; and whether it is the thread's quarter's turn. */
+    SYMRAIL_WAITER_FN symrail_u32 first_turn(symrail_u64 i) const { return (symrail_u32)(i * norm.rows_of_chunk); }
     static SYMRAIL_WAITER_FN bool takes(symrail_u32& turn) { return turn++ % 4 == some::number(); }
 
     /* Sends chunk `i` of the others' rows to them. */
     template <bool ALIGNED>
     SYMRAIL_WAITER_FN void push(symrail_u64 i) const {
         typedef row_lap<ALIGNED> lap;
-        symrail_u32 turn = 0;
+        symrail_u32 turn = first_turn(i);
         for (symrail_u64 k = 1; k < this->call.n; k++) {
             symrail_u64 owner = this->other(k), to = this->slot(0, i, this->call.me, owner);
             symrail_u64 rows, bytes, row = rows_of(owner, i, rows), within = part_of(i, bytes);
             for (symrail_u64 j = 0; j < rows; j++) {
                 if (!takes(turn)) continue;
                 symrail_u64 from = this->call.input + (row + j) * row_bytes + within;
+                lap mine, next;
+                mine.template load<own, ALIGNED>(from, 0, bytes);
                 for (symrail_u64 first = 0; first < bytes; first += lap::size()) {
-                    lap mine;
-                    mine.template load<own, ALIGNED>(from, first, bytes);
+                    /* Loads overlap with stores, which wait for the link. */
+                    next.template load<own, ALIGNED>(from, first + lap::size(), bytes);
                     mine.template store<true>(to + j * stride, first, bytes);
+                    mine = next;
                 }
             }
         }
@@ -263,8 +271,9 @@ struct symrail_normed : symrail_pushed<N> {
     SYMRAIL_WAITER_FN bool add_up(symrail_u64 i) const {
         if (!this->template await<all>(0, this->end(i), nullptr, 0)) return false;
         symrail_u64 rows, bytes, row = rows_of(this->call.me, i, rows), within = part_of(i, bytes);
-        for (symrail_u64 j = some::number(); j < rows; j += 4)
-            add_row<ALIGNED>(i, j * stride, (row + j) * row_bytes + within, bytes);
+        symrail_u32 turn = first_turn(i);
+        for (symrail_u64 j = 0; j < rows; j++)
+            if (takes(turn)) add_row<ALIGNED>(i, j * stride, (row + j) * row_bytes + within, bytes);
         this->template tell<all>(1, i, nullptr);
         return true;
     }
@@ -328,12 +337,12 @@ struct symrail_normed : symrail_pushed<N> {
     }
 
     /* Takes the sums of chunk `i`, and normalises the rows that it ends: first this rank's, while the others' sums are
-     * on their way. */
+     * on their way. Each quarter waits on its own. The first one, which has signalled, has work last. */
     template <bool ALIGNED>
     SYMRAIL_WAITER_FN bool take(symrail_u64 i) const {
-        symrail_u32 turn = 0;
+        symrail_u32 turn = first_turn(i) + 1;
         for (symrail_u64 k = 0; k < this->call.n; k++) {
-            if (k == 1 && !this->template await<all>(1, this->end(i), nullptr, 0)) return false;
+            if (k == 1 && !this->template await<some>(1, this->end(i), nullptr, 0)) return false;
             symrail_u64 owner = this->other(k), from = k == 0 ? 0 : this->slot(1, i, owner, this->call.me);
             symrail_u64 rows, row = rows_of(owner, i, rows);
             for (symrail_u64 j = 0; j < rows; j++) {
@@ -367,19 +376,23 @@ struct symrail_normed : symrail_pushed<N> {
     SYMRAIL_WAITER_FN void pushes() {
         const symrail_straight& call = this->call;
         symrail_straight_launched();
-        symrail_u64 word = call.words + 16 + 8 * this->block, number = symrail_ld_gpu(word);
+        symrail_u64 word = call.words + 16 + 8 * this->block, number = symrail_ld_gpu(word), from = all::rank();
+        /* The loads of the number and of the others' words overlap. */
+        symrail_u64 freed = ~0ull;
+        if (from < call.n && from != call.me) freed = symrail_ld_acquire((const symrail_u64*)this->filled(1, from));
         this->begin_at(number);
         if (!symrail_straight_begin(call, number, this->block)) return;
         if (all::rank() == 0) symrail_st_gpu(word, this->first + norm.chunks * this->slots);
         /* Earlier calls' chunks have left the slots. */
-        if (!this->template await<all>(1, number, nullptr, 0)) return;
+        if (all::any(freed < number) && !this->template await<all>(1, number, nullptr, 0)) return;
         /* The sums of a chunk travel while the next one is added up, if there is room for two. */
         symrail_u64 most = SYMRAIL_PUSHED_SLOTS / this->slots, behind = most > 1 ? 1 : 0, pushed = 0;
         for (symrail_u64 i = 0; i < norm.chunks + behind; i++) {
             symrail_u64 taken = i > behind ? i - behind : 0;
             for (; pushed < norm.chunks && pushed < taken + most; pushed++) push<ALIGNED>(pushed);
             if (i < norm.chunks && !add_up<ALIGNED>(i)) return;
-            if (i >= behind && !take<ALIGNED>(i - behind)) return;
+            bool good = i < behind || take<ALIGNED>(i - behind);
+            if (i + 1 < norm.chunks + behind && all::any(!good)) return;
         }
     }
 };

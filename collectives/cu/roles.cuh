@@ -31,6 +31,15 @@ struct symrail_quarter {
     SYMRAIL_SCOPE_FN symrail_u32 rank() { return threadIdx.x - number() * size(); }
     SYMRAIL_SCOPE_FN symrail_u32 size() { return blockDim.x / 4; }
     SYMRAIL_SCOPE_FN void sync() { asm volatile("barrier.sync %0, %1;" ::"r"(number() + 1), "r"(size()) : "memory"); }
+    SYMRAIL_SCOPE_FN bool any(bool yes) {
+        symrail_u32 result;
+        asm volatile(
+            "{\n.reg .pred p, q;\nsetp.ne.u32 p, %1, 0;\nbarrier.red.or.pred q, %2, %3, p;\nselp.u32 %0, 1, 0, q;\n}"
+            : "=r"(result)
+            : "r"(yes ? 1u : 0u), "r"(number() + 1), "r"(size())
+            : "memory");
+        return result != 0;
+    }
 };
 
 /* A shared word with release and acquire order: writes before the store are visible after the load. */

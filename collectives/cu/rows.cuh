@@ -4,8 +4,8 @@
 
 #include "symrail_channels.cuh"
 
-/* As symrail_load_some and symrail_store_some. Called, since many copies of them take the compiler half a minute, and more
- * room than there is for instructions near the threads. */
+/* As symrail_load_some and symrail_store_some. Called, since many copies of them take the compiler half a minute, and
+ * more room than there is for instructions near the threads. */
 static __device__ __noinline__ symrail_u64 symrail_load_any(symrail_u64 from, symrail_u64 bytes) {
     return symrail_load_some((const char*)from, bytes);
 }
@@ -44,7 +44,7 @@ struct symrail_row_vector {
 };
 
 /* MANY vectors of a row, which a thread of a scope has at a time. A lap of the scope begins at byte `first` of the row;
- * the thread's k-th vector is at byte `at(first, k)`. So a thread has the same vectors in the same order for any MANY. */
+ * the thread's k-th vector is at byte `at(first, k)`. A thread has the same vectors in the same order for any MANY. */
 template <class S, int BYTES, int MANY>
 struct symrail_row_lap {
     symrail_u64 raw[MANY][BYTES / 8];

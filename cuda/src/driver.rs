@@ -216,8 +216,14 @@ impl Gpu {
     /// # Errors
     /// The driver's error.
     pub fn bind(&self) -> Result<()> {
-        // SAFETY: the context lives as long as `self`.
-        unsafe { cuda!(self.ordinal, cuCtxSetCurrent(self.context)) }
+        let mut current = null_mut();
+        // SAFETY: the context lives as long as `self`; the driver writes one handle. Mostly it is current.
+        unsafe {
+            match sys::cuCtxGetCurrent(&raw mut current) {
+                sys::CUresult::CUDA_SUCCESS if current == self.context => Ok(()),
+                _ => cuda!(self.ordinal, cuCtxSetCurrent(self.context)),
+            }
+        }
     }
 
     /// The driver's handle of the context, alive as long as this.

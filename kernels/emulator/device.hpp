@@ -165,7 +165,8 @@ struct symrail_quarter {
     static symrail_u32 number() { return 4 * thread_rank / block_size; }
     static symrail_u32 rank() { return thread_rank - number() * size(); }
     static symrail_u32 size() { return block_size / 4; }
-    static void sync() { meet(block->roles[number()], size(), false); }
+    static void sync() { any(false); }
+    static bool any(bool yes) { return meet(block->roles[number()], size(), yes); }
 };
 SYMRAIL_DEVICE void symrail_st_shared(symrail_u64* at, symrail_u64 v) { symrail_st_sys((symrail_u64)at, v); }
 SYMRAIL_DEVICE symrail_u64 symrail_ld_shared(const symrail_u64* at) { return symrail_ld_acquire(at); }

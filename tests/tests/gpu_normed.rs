@@ -6,7 +6,7 @@ use symrail_collectives::DataType;
 use symrail_collectives::gpu::Memory;
 use symrail_collectives::gpu::encode::Reached;
 use symrail_collectives::gpu::normed::{Cut, RmsNorm, Scaled};
-use symrail_collectives::gpu::straight::{Addresses, Sizes, Way};
+use symrail_collectives::gpu::straight::{Addresses, MOST_BLOCKS, MOST_RANKS, Sizes, Way};
 
 use crate::emulation::{Call, library};
 
@@ -117,11 +117,11 @@ impl Pes {
 
     /// Runs a call on all PEs, and checks its results.
     fn verify(&self, case: Case) {
-        self.run(case, case.rows);
+        self.run(case, case.rows, true);
     }
 
-    /// Runs a call whose last PE has so many rows; if they are as many as the others', checks its results.
-    fn run(&self, case: Case, of_last: usize) {
+    /// Runs a call whose last PE has so many rows; and checks its results, if it `ends`.
+    fn run(&self, case: Case, of_last: usize, ends: bool) {
         // SAFETY: the function's type.
         let normed = unsafe { library().unwrap().get::<Normed>(b"normed") }.unwrap();
         let Case { way, ty, rows, hidden, .. } = case;
@@ -150,7 +150,7 @@ impl Pes {
         };
         let floats = |all: &[f32]| Memory { at: all.as_ptr() as u64, len: 4 * all.len() as u64 };
         std::thread::scope(|scope| {
-            for me in 0..n {
+            for (me, scales) in scales.iter().enumerate() {
                 let rows = if me + 1 == n { of_last } else { rows };
                 if rows == 0 {
                     continue;
@@ -165,7 +165,7 @@ impl Pes {
                     scaled: match case.scaled {
                         0 => Scaled::Not,
                         1 => Scaled::ByTensor(floats(&scale)),
-                        _ => Scaled::ByGroups(floats(&scales[me])),
+                        _ => Scaled::ByGroups(floats(scales)),
                     },
                     rows: rows as u64,
                     hidden: hidden as u64,
@@ -208,7 +208,7 @@ impl Pes {
                 });
             }
         });
-        if of_last != rows {
+        if !ends {
             return;
         }
         for me in 0..n {
@@ -318,6 +318,29 @@ fn a_rank_whose_memory_is_not_aligned_gets_the_same_bits() {
     }
 }
 
+/// PE 1 has not said that it has read the last of four slots, which another collective filled.
+#[test]
+fn a_slot_that_another_pe_still_reads_is_not_filled() {
+    if library().is_none() {
+        return;
+    }
+    let mut pes = Pes::new(2);
+    let rings = (PACKETS as u64 + pes.sizes.packets()) as usize / 8;
+    for (me, ring_1) in [3, 4].into_iter().enumerate() {
+        let first = (pes.base(me) - pes.pes[me].heap.as_ptr() as u64) as usize / 8;
+        let filled = |ring: usize| first + 1 + ring * MOST_BLOCKS as usize * MOST_RANKS + (1 - me);
+        let pe = &mut pes.pes[me];
+        (pe.words[2], pe.heap[filled(0)], pe.heap[filled(1)]) = (4, 4, ring_1);
+    }
+    pes.timeouts_ns[0] = 500_000_000;
+    pes.run(Case::of(Way::Pushed, DataType::Bfloat16, 2, 64), 2, false);
+    let reports: Vec<&[u64]> = pes.pes.iter().map(|pe| &pe.report[..2]).collect();
+    assert_eq!(reports, [[1, 1], [2, 0]], "PE 0 names PE 1, which it has told");
+    let slots = (pes.base(1) - pes.pes[1].heap.as_ptr() as u64) as usize / 8 + rings;
+    // PE 1 waits for PE 0's rows.
+    assert!(pes.pes[1].heap[slots..].iter().all(|&word| word == 0), "a slot of PE 1 was filled");
+}
+
 /// PE 2 makes no call, or one with fewer rows, so that it ends while the others wait in a later phase. They name it, and
 /// each of their threads ends.
 #[test]
@@ -329,7 +352,7 @@ fn a_pe_that_does_not_do_its_part_is_named() {
         let mut pes = Pes::new(3);
         pes.verify(Case::of(way, DataType::Bfloat16, 9, 64));
         pes.timeouts_ns[0] = 500_000_000;
-        pes.run(Case::of(way, DataType::Bfloat16, 40, 64), of_last);
+        pes.run(Case::of(way, DataType::Bfloat16, 40, 64), of_last, false);
         let reports: Vec<&[u64]> = pes.pes.iter().map(|pe| &pe.report[..2]).collect();
         assert_eq!(reports, [[1, 2], [2, 0], [0, 0]], "{way:?}, {of_last} rows");
     }

@@ -14,6 +14,9 @@ use crate::plan::Collective;
 /// Elements with a scale in common.
 pub const GROUP: u64 = 128;
 
+/// The least bytes of a chunk, of which a block then has two: while one is added up, the other one is on its way.
+const LEAST_CHUNK: u64 = 16 << 10;
+
 /// What the output is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaled {
@@ -90,9 +93,6 @@ impl Cut {
     }
 }
 
-/// Bytes that all of a rank's packets carry by default.
-const BY_PACKETS: u64 = 256 << 10;
-
 impl RmsNorm {
     /// Types of elements.
     pub const TYPES: [DataType; 3] = [DataType::Float16, DataType::Bfloat16, DataType::Float32];
@@ -106,11 +106,11 @@ impl RmsNorm {
         self.rows * self.row_bytes().next_multiple_of(8)
     }
 
-    /// The algorithm that is never much slower among `n` ranks: packets of more bytes took 10 to 446 us on two GPUs.
+    /// The faster algorithm among `n` ranks: packets, if they carry all rows
+    /// (docs/benchmarks/2026-11-28-collectives.md).
     #[must_use]
     pub fn way(&self, n: u64) -> Way {
-        let most = most_in_packets(n).min(BY_PACKETS / (n - 1).max(1));
-        if self.in_packets() <= most { Way::Packets } else { Way::Pushed }
+        if self.in_packets() <= most_in_packets(n) { Way::Packets } else { Way::Pushed }
     }
 
     /// Refuses memory whose size is not that of its rows, or that overlaps other memory in another way than allowed.
@@ -199,7 +199,11 @@ impl RmsNorm {
         // A chunk's slots adjoin in a ring of four.
         let fits = [1, 2, STRAIGHT_SLOTS].map(|slots| slots * sizes.slot / stride).into_iter().find(|&rows| rows > 0);
         let (rows_of_chunk, chunk) = match fits {
-            Some(rows) => (rows_of_block.min(rows), rows_of_block.min(rows) * stride),
+            Some(rows) => {
+                let halved = rows_of_block.div_ceil(2);
+                let rows = rows_of_block.min(rows).min(if halved * stride < LEAST_CHUNK { rows } else { halved });
+                (rows, rows * stride)
+            }
             None => (1, row.div_ceil(row.div_ceil(sizes.slot)).next_multiple_of(16)),
         };
         let parts = if fits.is_some() { 1 } else { row.div_ceil(chunk) };
