@@ -93,7 +93,8 @@ impl Agent {
         let span = view.bounds();
         let base = std::ptr::with_exposed_provenance_mut::<u8>(span.address());
         let (base, bytes) = (Address(base), span.bytes());
-        let gpu = view.gpu.map(|gpu| if gpu == ANY_GPU { device_of(base.get().addr() as u64).unwrap_or(gpu) } else { gpu });
+        let gpu =
+            view.gpu.map(|gpu| if gpu == ANY_GPU { device_of(base.get().addr() as u64).unwrap_or(gpu) } else { gpu });
         // SAFETY: the array is kept until the memory is deregistered, or the agent was dropped. Python's programs must
         // expect that the memory of a registered array changes.
         let registered = py.detach(|| unsafe {
