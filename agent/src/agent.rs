@@ -384,28 +384,46 @@ impl Agent {
             address,
             bytes: len,
         };
+        let own = &registered.by_address;
+        let theirs = known.map_or(own, |known| &known.memories);
         let mut list = List::new(direction, Arc::clone(&peer));
+        // Most lists stay in one registration at each end, which no other one overlaps.
+        let mut last: Option<(&Arc<Registered>, Option<i32>)> = None;
+        let mut last_there: Option<Arc<Registered>> = None;
         for (here, there) in local.iter().zip(remote) {
             if here.len != there.len {
                 let why =
                     format!("one of {} bytes here, of {} at the other agent; use equal lengths", here.len, there.len);
                 return Err(Error::Argument { what: "descriptors", why });
             }
-            let own = &registered.by_address;
-            let memory = own.holding(here.address, here.len).ok_or_else(|| outside(&self.shared.name, *here))?;
-            let on_device = memory.is_staged().then(|| self.shared.sharing.get(memory.offset())).flatten();
-            let device = on_device.map(|memory| memory.device);
-            // A rail may use any registration that has one of the bytes.
-            own.touching(here.address, here.len).for_each(|one| list.uses(one));
-            let of_peer = match known {
-                Some(known) => known.memories.holding(there.address, there.len).cloned(),
-                None => own.holding(there.address, there.len).map(|own| {
-                    list.uses(own);
-                    peer.memory(&self.shared.session, Memory::clone(own))
-                }),
+            let (memory, device) = match last {
+                Some(found @ (memory, _)) if here.is_inside(memory) => found,
+                _ => {
+                    let memory =
+                        own.holding(here.address, here.len).ok_or_else(|| outside(&self.shared.name, *here))?;
+                    // A rail may use any registration that has one of the bytes.
+                    own.touching(here.address, here.len).for_each(|one| list.uses(one));
+                    let on_device = memory.is_staged().then(|| self.shared.sharing.get(memory.offset())).flatten();
+                    let found = (memory, on_device.map(|memory| memory.device));
+                    last = is_alone(own, memory).then_some(found);
+                    found
+                }
             };
-            let of_peer = of_peer.ok_or_else(|| outside(agent, *there))?;
+            let (of_peer, alone) = match last_there.take() {
+                Some(of_peer) if there.is_inside(&of_peer) => (of_peer, true),
+                _ => {
+                    let found = theirs.holding(there.address, there.len).ok_or_else(|| outside(agent, *there))?;
+                    let alone = is_alone(theirs, found);
+                    if known.is_some() {
+                        (Arc::clone(found), alone)
+                    } else {
+                        list.uses(found);
+                        (peer.memory(&self.shared.session, Memory::clone(found)), alone)
+                    }
+                }
+            };
             list.add((memory, device, here.address), (&of_peer, there.address), here.len);
+            last_there = alone.then_some(of_peer);
         }
         Ok(Transfer::new(&self.shared, list))
     }
@@ -470,6 +488,11 @@ impl Drop for Agent {
         *lock(&self.registered) = Own::default();
         self.shared.sharing.all().into_iter().for_each(|id| self.shared.sharing.remove(id));
     }
+}
+
+/// Whether no other registration has one of its bytes.
+fn is_alone(all: &Ranges<Arc<Registered>>, memory: &Registered) -> bool {
+    all.touching(memory.base(), memory.len()).count() == 1
 }
 
 fn no_staging_buffer(why: &str) -> symrail_transport::Error {

@@ -46,6 +46,9 @@ pub(crate) struct Remote {
 /// Where a device has mapped a peer's memory, by the memory's place in a list.
 pub(crate) type Places = Vec<Option<Arc<dyn Mapped>>>;
 
+/// The memory at both ends.
+type Ends = (*const Registered, *const Registered);
+
 /// What a transfer moves.
 pub(crate) struct List {
     pub direction: Direction,
@@ -57,8 +60,9 @@ pub(crate) struct List {
     /// This agent's memory that the items use.
     locals: HashMap<*const Registered, Weak<Registered>>,
     pub remotes: Vec<Remote>,
-    /// Their places.
+    /// Their places, and the last one that was found with the local end: most lists stay in one memory.
     places: HashMap<(*const Registered, Option<i32>), usize>,
+    last: Option<(Ends, usize)>,
 }
 
 // SAFETY: the pointers are keys, and are not dereferenced.
@@ -70,7 +74,7 @@ impl List {
     pub fn new(direction: Direction, peer: Arc<Peer>) -> List {
         let (items, direct) = (Vec::new(), Vec::new());
         let (locals, remotes, places) = (HashMap::new(), Vec::new(), HashMap::new());
-        List { direction, peer, items, direct, locals, remotes, places }
+        List { direction, peer, items, direct, locals, remotes, places, last: None }
     }
 
     /// Adds bytes in memory of this agent, and as many at `address` in the process of the peer, which are in `remote`.
@@ -78,13 +82,20 @@ impl List {
         if len == 0 {
             return;
         }
-        self.uses(memory);
         let device = device.filter(|_| remote.is_staged());
-        let remotes = &mut self.remotes;
-        let index = *self.places.entry((Arc::as_ptr(remote), device)).or_insert_with(|| {
-            remotes.push(Remote { memory: Arc::clone(remote), device });
-            remotes.len() - 1
-        });
+        let ends = (Arc::as_ptr(memory), Arc::as_ptr(remote));
+        let index = match self.last {
+            Some((last, index)) if last == ends => index,
+            _ => {
+                self.uses(memory);
+                let remotes = &mut self.remotes;
+                *self.places.entry((ends.1, device)).or_insert_with(|| {
+                    remotes.push(Remote { memory: Arc::clone(remote), device });
+                    remotes.len() - 1
+                })
+            }
+        };
+        self.last = Some((ends, index));
         let at = address - remote.base();
         let items = if device.is_some() { &mut self.direct } else { &mut self.items };
         if let Some(last) = items.last_mut()

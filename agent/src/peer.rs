@@ -116,6 +116,12 @@ impl Peer {
         Ok(delivery)
     }
 
+    /// Notes notifications that have arrived there, and sends others, as far as there is room. A failure is that of the
+    /// next look.
+    pub fn send(&self, session: &Session) {
+        let _ = lock(&self.state).send(session);
+    }
+
     /// Sends a message to the agent itself, now or later.
     pub fn tell(&self, session: &Session, message: &Message) {
         let mut state = lock(&self.state);

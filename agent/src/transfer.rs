@@ -1,5 +1,6 @@
 //! Transfers: lists that are prepared once, and posted any number of times.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,8 @@ impl Progress {
 pub(crate) struct Running {
     list: Arc<List>,
     progress: Mutex<Progress>,
+    /// Whether copies by devices are under way.
+    copies: AtomicBool,
     /// How it has ended. Nothing of it accesses memory of this process then.
     outcome: OnceLock<Result<()>>,
 }
@@ -68,6 +71,10 @@ pub(crate) struct Running {
 impl Running {
     pub fn has_ended(&self) -> bool {
         self.outcome.get().is_some()
+    }
+
+    pub fn has_copies(&self) -> bool {
+        self.copies.load(Ordering::Relaxed)
     }
 
     /// Starts nothing more.
@@ -86,7 +93,9 @@ impl Running {
         if self.has_ended() {
             return;
         }
-        if let Some(outcome) = self.step(&mut progress, shared) {
+        let ended = self.step(&mut progress, shared);
+        self.copies.store(!progress.copies.is_empty(), Ordering::Relaxed);
+        if let Some(outcome) = ended {
             progress.release();
             let _ = self.outcome.set(outcome);
         }
@@ -138,7 +147,11 @@ impl Running {
                 Err(error) => return Some(Err(error)),
             }
         }
-        progress.delivery.as_ref().map_or(Some(Ok(())), |delivery| delivery.get().cloned())
+        let Some(delivery) = &progress.delivery else { return Some(Ok(())) };
+        if delivery.get().is_none() {
+            peer.send(&shared.session);
+        }
+        delivery.get().cloned()
     }
 }
 
@@ -302,8 +315,12 @@ impl Transfer {
             cancelled: false,
             pinned: self.list.pinned()?,
         };
-        let running =
-            Running { list: Arc::clone(&self.list), progress: Mutex::new(progress), outcome: OnceLock::new() };
+        let running = Running {
+            list: Arc::clone(&self.list),
+            progress: Mutex::new(progress),
+            copies: AtomicBool::new(false),
+            outcome: OnceLock::new(),
+        };
         let running = Arc::new(running);
         self.shared.add(&running)?;
         self.running = Some(Arc::clone(&running));

@@ -22,7 +22,8 @@ use crate::ring::Ring;
 use crate::sharing::{Message, Sharing};
 use crate::transfer::Running;
 
-/// Pauses of the thread: while something is under way, and otherwise.
+/// Pauses of the thread: while devices copy, whose ends wake no thread, while something else is under way, and otherwise.
+const COPYING: Duration = Duration::from_micros(50);
 const BUSY: Duration = Duration::from_millis(1);
 const IDLE: Duration = Duration::from_millis(10);
 /// Rounds between two looks at each peer's connection, which cost a system call each.
@@ -194,6 +195,10 @@ impl Shared {
         !lock(&self.running).transfers.is_empty()
     }
 
+    fn has_copies(&self) -> bool {
+        lock(&self.running).transfers.iter().any(|one| one.has_copies())
+    }
+
     /// Lets the thread advance what was added.
     pub fn wake(&self) {
         let mut woken = lock(&self.woken);
@@ -209,7 +214,13 @@ impl Shared {
         while !self.stop.load(Ordering::Acquire) {
             rounds += 1;
             let busy = self.round(rounds.is_multiple_of(ROUNDS_PER_LOOK));
-            let pause = if busy { BUSY } else { IDLE };
+            let pause = if self.has_copies() {
+                COPYING
+            } else if busy {
+                BUSY
+            } else {
+                IDLE
+            };
             let woken = self.bell.wait_timeout_while(lock(&self.woken), pause, |woken| busy || !*woken);
             *woken.unwrap_or_else(PoisonError::into_inner).0 = false;
         }

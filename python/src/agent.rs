@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use symrail_agent::devices::cuda::device_of;
 use symrail_agent::{Descriptor, Direction, Error, MemoryId};
 use symrail_core::{Backoff, lock};
 
 use crate::detached::Detached;
 use crate::errors::{Kind, failed, raise};
+use crate::foreign::ANY_GPU;
 use crate::interrupt;
 use crate::view::View;
 
@@ -91,10 +93,12 @@ impl Agent {
         let span = view.bounds();
         let base = std::ptr::with_exposed_provenance_mut::<u8>(span.address());
         let (base, bytes) = (Address(base), span.bytes());
+        let gpu =
+            view.gpu.map(|gpu| if gpu == ANY_GPU { device_of(base.get().addr() as u64).unwrap_or(gpu) } else { gpu });
         // SAFETY: the array is kept until the memory is deregistered, or the agent was dropped. Python's programs must
         // expect that the memory of a registered array changes.
         let registered = py.detach(|| unsafe {
-            match view.gpu {
+            match gpu {
                 Some(gpu) => self.agent.register_device(base.get().addr() as u64, bytes as u64, gpu),
                 None => self.agent.register(base.get(), bytes),
             }

@@ -118,6 +118,19 @@ def test_what_is_not_accepted_raises_and_changes_nothing(two: tuple[Member, Memb
     with pytest.raises(ArgumentError, match="writeable"):
         left.agent.register(read_only)
 
+    class OnGpu:
+        shape = (PAGES, PAGE)
+        __cuda_array_interface__ = {
+            "data": (left.pages.address, False),
+            "shape": shape,
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    # Host memory is no GPU's, and a machine without a driver says what it lacks.
+    with pytest.raises(ArgumentError, match="no CUDA driver|GPU"):
+        left.agent.register(OnGpu())
+
 
 def test_memory_joins_later_and_is_deregistered(two: tuple[Member, Member]) -> None:
     left, right = two

@@ -125,6 +125,12 @@ pub fn is_present() -> bool {
     Gpu::has_driver()
 }
 
+/// The number of the GPU whose memory an address is in.
+#[must_use]
+pub fn device_of(address: u64) -> Option<i32> {
+    Gpu::holding(DevicePtr::new(address))
+}
+
 /// All GPUs that the driver shows.
 pub struct Cuda(Arc<Gpus>);
 
@@ -147,7 +153,7 @@ impl Devices for Cuda {
         let DeviceMemory { device, base, len } = memory;
         let gpu = self.0.gpu(device)?;
         for end in [base, base + (len - 1)] {
-            if Gpu::holding(DevicePtr::new(end)) != Some(device) {
+            if device_of(end) != Some(device) {
                 return Err(format!("what is at {end:#x} is not in the memory of GPU {device}"));
             }
         }

@@ -5,6 +5,8 @@ use symrail_transport::env::Settings;
 
 use super::*;
 use crate::devices::cuda::Cuda;
+use crate::list::{Direction, List};
+use crate::transfer::Transfer;
 
 /// An agent without a thread: it progresses only where the test says so.
 fn still(name: &str) -> Option<Shared> {
@@ -61,4 +63,27 @@ fn a_notification_that_a_peer_took_before_its_goodbye_is_delivered() {
     second.get().unwrap().clone().unwrap();
     a.round(true);
     assert!(lock(&a.peers).is_empty(), "a peer that has settled is forgotten");
+}
+
+#[test]
+fn a_caller_that_tests_a_transfer_sees_the_end_of_its_notification_without_the_thread() {
+    let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
+    let began = Instant::now();
+    let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+    let a = Arc::new(a);
+    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
+    a.connect(&peer, &b.handle).unwrap();
+    while !peer.is_open().unwrap() {
+        in_time();
+        a.round(true);
+        b.round(true);
+    }
+    let mut transfer = Transfer::new(&a, List::new(Direction::Write, Arc::clone(&peer)));
+    for _ in 0..100 {
+        transfer.post(Some(b"behind nothing")).unwrap();
+        while !transfer.test().unwrap() {
+            in_time();
+            b.round(true);
+        }
+    }
 }
