@@ -60,6 +60,8 @@ class GroupJob:
 
 # The jobs of groups that this process is in.
 _jobs: dict[_Name, GroupJob] = {}
+# The process's job if a Buffer joined it, which determined the size of its heap.
+_joined: _symrail.Runtime | None = None
 
 
 def _become_another_process() -> None:
@@ -118,13 +120,14 @@ def join(
     group: Any, comm: Any, heap_bytes: int, timeout: float | None
 ) -> tuple[_symrail.Runtime, GroupJob | None]:
     """The job of a group's processes. It is that of the process if their ranks are its PEs; a process without a job joins
-    one for a group of all processes. Otherwise it is a new one, whose heap has at least so many bytes. Each wait for
-    ranks, but for exchanges of torch and MPI, lasts at most so many seconds, by default SYMRAIL_TIMEOUT_S. Collective
-    over the group.
+    one for a group of all processes. Otherwise, and where an earlier Buffer has joined with a smaller heap, it is a new
+    one, whose heap has at least so many bytes. Each wait for ranks, but for exchanges of torch and MPI, lasts at most so
+    many seconds, by default SYMRAIL_TIMEOUT_S. Collective over the group.
 
     Raises on all ranks, before they leave or join a job, StateError if one captures a CUDA graph, and DifferError if
     their heaps are of different kinds.
     """
+    global _joined
     if group is None and comm is None:
         if not symrail.is_initialized():
             symrail.init(heap_bytes=heap_bytes, heap=_heap_of_gpu())
@@ -136,10 +139,11 @@ def join(
     # Objects may be dropped meanwhile, by this thread's collection of garbage, too.
     dropped = {name for name, job in list(_jobs.items()) if job.is_dropped}
     heap = _symrail.Runtime.heap_of_group(heap_bytes, beside)
+    too_small = beside is not None and beside is _joined and heap_bytes > _symrail.Runtime.heap_of_group(0, beside)[0]
     if beside is None:
         heap = heap[0], _heap_of_gpu() or heap[1]
-    members = all_objects((_PROCESS, mine, dropped, heap, is_capturing()))
-    processes, jobs, drops, heaps, captures = zip(*members)
+    members = all_objects((_PROCESS, mine, dropped, heap, too_small, is_capturing()))
+    processes, jobs, drops, heaps, smalls, captures = zip(*members)
     if True in captures:
         why = "captures a CUDA graph, in which no Buffer can be made: make it before the capture"
         raise StateError(f"rank {captures.index(True)} {why}", {"pe": captures.index(True)})
@@ -150,12 +154,13 @@ def join(
             why = f"rank 0 has a {kinds[0]} heap, and rank {rank} a {kind} one: {remedy}"
             raise DifferError(why, {"pe": rank})
     if list(jobs) == [(jobs[0][0], rank, size) if jobs[0] else None for rank in range(size)]:
-        if mine is not None:
+        if mine is not None and True not in smalls:
             return symrail.current(), None
-        if _has_all_processes(group, comm, size):
+        if mine is None and _has_all_processes(group, comm, size):
             process_group = group if comm is None else None
             symrail.init(process_group=process_group, comm=comm, heap_bytes=heap_bytes, heap=kinds[0])
-            return symrail.current(), None
+            _joined = symrail.current()
+            return _joined, None
     for name in sorted(set.intersection(*drops)):
         if name[0] == processes and (dropped_job := _jobs.get(name)) is not None:
             try:

@@ -328,7 +328,11 @@ def of_torch(file: str, me: int) -> None:
     assert deep_ep.ElasticBuffer.get_buffer_size_hint(near[me // 2], 9, HIDDEN) > 0
     elastic = deep_ep.ElasticBuffer(near[me // 2], num_max_tokens_per_rank=TOKENS, hidden=HIDDEN)
     assert (elastic.rank_idx, elastic.num_ranks) == (me % 2, 2)
-    for buffer in (one, other, elastic, of_all):
+    # A Buffer for which the heap is too small that the one before has joined with has a job of its own.
+    large, small = (deep_ep.Buffer(dist.group.WORLD, bytes) for bytes in (1 << 30, 1 << 20))
+    assert large.runtime is not symrail.current() and small.runtime is symrail.current()
+    high(large, [0, 1, 2, 3], 4)
+    for buffer in (one, other, elastic, of_all, large, small):
         buffer.destroy()
     symrail.finalize()
     dist.destroy_process_group()
