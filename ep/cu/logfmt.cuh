@@ -108,9 +108,10 @@ static __device__ void ask_for_encoded_rows(const parameters& p) {
     for (symrail_u64 rank = threadIdx.x; group_words(p) <= MOST_GROUP_WORDS && rank < p.ranks; rank += blockDim.x) {
         if (rank == p.me || is_far(p, rank) || is_masked(p, rank)) continue;
         *(volatile symrail_u64*)symrail_ptr(asks_at(p, p.me), (int)rank) = p.combine;
-        symrail_fence_sys();
     }
+    // Every thread sends weights behind this.
     __syncthreads();
+    symrail_fence_sys();
 }
 static __device__ bool asks(const parameters& p, symrail_u64 rank) {
     return group_words(p) <= MOST_GROUP_WORDS && rank != p.me && !is_far(p, rank) && symrail_ld_acquire(asks_at(p, rank)) == p.combine;

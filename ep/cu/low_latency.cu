@@ -556,8 +556,9 @@ static __device__ bool begin_combine(parameters& p, symrail_u64 of) {
     __syncthreads();
     return is_held;
 }
+template <class R>
 static __device__ void note_combine(parameters* given, const parameters& p, bool is_held) {
-    given->combining = p.combine, given->combining_of = is_held ? p.round : 0;
+    given->combining = p.combine, given->combining_of = is_held ? p.round | (R::ENCODES ? IS_ENCODED : 0) : 0;
     if (!is_held) differ(p, NOT_HELD);
 }
 
@@ -570,7 +571,7 @@ static __device__ void send_combine(parameters* given, const char* rows, const f
     __shared__ parameters p;
     share_parameters(p, given);
     bool is_held = begin_combine(p, *number);
-    if (blockIdx.x == 0 && threadIdx.x == 0) note_combine(given, p, is_held);
+    if (blockIdx.x == 0 && threadIdx.x == 0) note_combine<R>(given, p, is_held);
     if (!is_held) return;
     symrail_u64 all = p.ranks * p.parts * part_rows(p);
     if (R::ENCODES && blockIdx.x == 0) ask_for_encoded_rows(p);
@@ -665,11 +666,12 @@ static __device__ void receive_combine(parameters* given, const long long* topk,
     __shared__ parameters p;
     symrail_u64 since = waits != nullptr ? symrail_now() : 0;
     share_parameters(p, given);
-    if (threadIdx.x == 0) p.round = p.combining_of, p.combine = p.combining;
+    if (threadIdx.x == 0) p.round = p.combining_of & ~IS_ENCODED, p.combine = p.combining;
     __syncthreads();
     // Dispatches that were sent meanwhile have overwritten which rows return.
-    bool goes = p.round != 0 && p.sent < p.round + 2;
-    if (!goes && p.round != 0 && blockIdx.x == 0 && threadIdx.x == 0) differ(p, NOT_HELD);
+    bool is_held = p.sent < p.round + 2, is_alike = R::ENCODES == ((p.combining_of & IS_ENCODED) != 0);
+    bool goes = p.round != 0 && is_held && is_alike;
+    if (!goes && p.round != 0 && blockIdx.x == 0 && threadIdx.x == 0) differ(p, is_held ? OTHER_FORM : NOT_HELD);
     if (goes && blockIdx.x == 0) note_far_words(p);
     if (goes) add_units(p, topk, tokens, out, blocks, waits, since, R::make());
     // One block suffices, and it need not be the last one that accesses memory of the combine.
@@ -710,7 +712,7 @@ static __device__ void combine(parameters* given, const char* rows, const float*
     note_departed(p);
     __syncthreads();
     if (threadIdx.x != 0) return;
-    note_combine(given, p, is_held);
+    note_combine<R>(given, p, is_held);
     given->combined = p.combine;
     given->tickets = 0;
 }

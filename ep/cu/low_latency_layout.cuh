@@ -21,6 +21,10 @@
 #define FP8_POWER_OF_TWO 2ull
 /* A combine of a dispatch whose memory has been reused. */
 #define NOT_HELD 18446744073709551615ull
+/* A combine that is received in another form than it was sent. */
+#define OTHER_FORM 18446744073709551614ull
+/* Marks the dispatch of a combine whose rows are encoded. */
+#define IS_ENCODED 9223372036854775808ull
 /* The number of a token's elements that one scale serves. */
 #define FP8_GROUP 128
 

@@ -514,6 +514,12 @@ impl Runtime {
         }
     }
 
+    /// Raises the failures of operations on streams that are over. Does not wait. Local.
+    fn check(&self) -> PyResult<()> {
+        self.job.running()?;
+        self.job.check()
+    }
+
     /// Connects to all PEs that need the wire, and waits until each has answered. Without this call a PE is connected
     /// at its first operation, which then takes longer. Local.
     ///

@@ -50,6 +50,10 @@ pub mod low_latency {
             pub FP8_POWER_OF_TWO "FP8_POWER_OF_TWO": u64 = 2;
             /// A combine of a dispatch whose memory has been reused.
             pub NOT_HELD "NOT_HELD": u64 = u64::MAX;
+            /// A combine that is received in another form than it was sent.
+            pub OTHER_FORM "OTHER_FORM": u64 = u64::MAX - 1;
+            /// Marks the dispatch of a combine whose rows are encoded.
+            pub IS_ENCODED "IS_ENCODED": u64 = 1 << 63;
             /// The number of a token's elements that one scale serves.
             pub FP8_GROUP "FP8_GROUP": usize = crate::fp8::GROUP;
         }

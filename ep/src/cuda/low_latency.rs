@@ -21,7 +21,7 @@ use symrail::rounds::Poison;
 use symrail::{Pe, Runtime};
 use symrail_core::layout::bytes;
 
-use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, Parameters};
+use super::layout::low_latency::{HAS_LEFT, Heap, NOT_HELD, OTHER_FORM, Parameters};
 use super::lent::Used;
 use super::turns::Turns;
 use super::{PROGRAMS, all_or_free, failed, far_ranks, load_apart, with_bytes, zeroed};
@@ -534,10 +534,23 @@ impl DeviceLowLatency {
     }
 
     /// The address, and bytes, of the rows that return here. Other ranks write only rows there, and only for weights that
-    /// a combine of this rank has sent. So from the end of a combine to the next one the caller may use it.
-    #[must_use]
-    pub fn returned_rows(&self) -> (u64, u64) {
-        self.returned
+    /// a combine of this rank has sent. A combine that has the indices of its dispatch waits for all of them. So from its
+    /// end to the next combine the caller may use the memory. Waits for the GPU.
+    ///
+    /// # Errors
+    /// [`Error::Order`] while a rank is masked, or was late: its rows may come at any time. An error of the driver.
+    pub fn returned_rows(&self) -> Result<(u64, u64)> {
+        self.device.gpu().synchronize().map_err(failed)?;
+        let ranks = self.runtime().n_pes();
+        for of_ranks in [&self.masks, &self.lost] {
+            if numbers(of_ranks, ranks)?.iter().any(|&number| number != 0) {
+                return Err(Error::Order {
+                    what: "a rank is masked, or was late, whose rows may come at any time: connect_ranks, which all ranks \
+                           call, includes it again",
+                });
+            }
+        }
+        Ok(self.returned)
     }
 
     fn must_fit(&self, tokens: usize) -> Result<()> {
@@ -816,6 +829,11 @@ impl DeviceLowLatency {
         let difference = self.take_difference()?;
         if difference == NOT_HELD {
             return Err(Error::Order { what: NOT_HELD_ANY_MORE });
+        }
+        if difference == OTHER_FORM {
+            return Err(Error::Order {
+                what: "a combine is received in the form in which it was sent, plain or encoded",
+            });
         }
         if difference != 0 {
             let named = format!("those of rank {}", difference - 1);

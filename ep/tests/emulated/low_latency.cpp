@@ -385,6 +385,12 @@ static void overtaken(const shape& s, char* heap, bool encodes) {
     // The next combine is right.
     b.send_combine(b.made, weights.data(), s.most, b.p.received), b.receive_combine(topk.data(), s.most, true);
     expect(memcmp(b.out.data(), untouched.data(), untouched.size() * 16) != 0 && b.p.combined == 2, "the combine behind it");
+    // A combine is received in the form in which it was sent.
+    b.send_combine(b.made, weights.data(), s.most, b.p.received);
+    b.out = untouched, b.encodes = !encodes;
+    b.receive_combine(topk.data(), s.most, true);
+    expect(memcmp(b.out.data(), untouched.data(), untouched.size() * 16) == 0, "sums of rows of another form");
+    expect(*note_of_difference(b.p) == OTHER_FORM && b.p.combined == 3, "a combine in another form is reported");
     job.failures = 0;
 }
 

@@ -182,17 +182,20 @@ impl EpDeviceLowLatency {
         })
     }
 
-    /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
-    /// memory exist.
+    /// Frees the memory, when the GPU has ended all calls. Collective; no rank has `views`.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        self.1.must_be_none()?;
         self.0.free(py)
+    }
+
+    /// The number of tensors that view the memory.
+    fn views(&self) -> usize {
+        self.1.count()
     }
 
     /// The memory of rows that return, which no call uses between two combines.
     fn returned(slf: &Bound<'_, Self>) -> PyResult<Memory> {
         let Self(buffers, views) = slf.get();
-        let part = buffers.call(slf.py(), 0, |made, _| Ok(made.buffers()?.returned_rows()))?;
+        let part = buffers.call(slf.py(), 0, |made, _| made.buffers()?.returned_rows())?;
         Ok(views.view(buffers.job(), slf.clone().into_any().unbind(), part))
     }
 

@@ -82,11 +82,14 @@ impl EpDeviceHighThroughput {
         Ok(EpDeviceHighThroughput { buffers: OnGpu::new(py, runtime, timeout, make)?, views: Views::default() })
     }
 
-    /// Frees the memory, when the GPU has ended all calls. Collective. StateError, before that, if tensors of the
-    /// memory exist.
+    /// Frees the memory, when the GPU has ended all calls. Collective; no rank has `views`.
     fn free(&self, py: Python<'_>) -> PyResult<()> {
-        self.views.must_be_none()?;
         self.buffers.free(py)
+    }
+
+    /// The number of tensors that view the memory.
+    fn views(&self) -> usize {
+        self.views.count()
     }
 
     /// Sets the number of multiprocessors of later calls.

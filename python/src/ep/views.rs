@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, Weak};
 use pyo3::prelude::*;
 use symrail_core::lock;
 
-use crate::errors::{Kind, raise};
 use crate::job::Job;
 use crate::memory::{Kept, Memory};
 
@@ -23,16 +22,8 @@ impl Views {
         Memory::new(kept, at as usize, bytes as usize)
     }
 
-    /// Raises StateError if there are views.
-    pub fn must_be_none(&self) -> PyResult<()> {
-        let count = lock(&self.0).iter().filter(|view| view.strong_count() > 0).count();
-        if count == 0 {
-            return Ok(());
-        }
-        let why = format!(
-            "{count} views of these buffers exist (get_next_combine_buffer, get_local_buffer_tensor): drop such tensors \
-             before destroy(), and before a dispatch of larger rows or of another shape"
-        );
-        Err(raise(Kind::State, &why))
+    /// The number of views. While there are some on any rank, the memory is not freed.
+    pub fn count(&self) -> usize {
+        lock(&self.0).iter().filter(|view| view.strong_count() > 0).count()
     }
 }

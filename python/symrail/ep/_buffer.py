@@ -124,7 +124,12 @@ class Buffer:
             warnings.warn("a Buffer with explicitly_destroy=True was dropped without destroy()", RuntimeWarning, 2)
 
     def destroy(self) -> None:
-        """Frees the memory. Later calls raise StateError. Collective."""
+        """Frees the memory. Later calls raise StateError. Collective. Raises StateError on all ranks, before anything is
+        freed, if one has a tensor of `get_next_combine_buffer` or `get_local_buffer_tensor`.
+        """
+        for held in (self._low_on_gpu, self._high_on_gpu):
+            if held is not None:
+                held.must_have_no_views()
         for buffers in (self._low, self._low_on_gpu, self._high_on_gpu):
             if buffers is not None:
                 buffers.free()
@@ -217,10 +222,12 @@ class Buffer:
         """A tensor of this rank's own memory on a GPU, of a shape (by default all of it), from the byte `offset` on. Local.
 
         The memory is that of rows that return to this rank: by `combine`, or with `use_rdma_buffer` and
-        `low_latency_mode` by `low_latency_combine`. It exists from the first dispatch on. From the end of one combine
-        to the beginning of the next one no call reads or writes it, and a program may; meanwhile, in the order of
-        streams, it holds rows of that combine. Buffers cannot be remade or destroyed while such tensors exist
-        (StateError). Raises StateError before the first dispatch, and while a combine waits for its hook; ArgumentError
+        `low_latency_mode` by `low_latency_combine`, and exists from the first dispatch on. From the end of a combine to
+        the beginning of the next one no call reads or writes it, and a program may, if that combine had the `topk_idx` of
+        its dispatch, and no rank was late or masked: rows that nobody waits for come later. In a combine, in the order
+        of streams, it holds the combine's rows. Buffers cannot be remade or destroyed while such tensors exist on a rank
+        (StateError on all). For low latency the host waits for the GPU. Raises StateError before the first dispatch,
+        while a combine waits for its hook, and while a rank is masked or was late, until `connect_ranks`; ArgumentError
         for more than there is, and for a Buffer without such bytes; UnsupportedError on the host, where other ranks
         write into the buffers at any time, and where several hosts leave no such memory.
         """
@@ -492,7 +499,7 @@ class Buffer:
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
             stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
-            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives, use_logfmt)
+            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives, bool(use_logfmt))
             if not async_finish:
                 combined, hook = low.combine(*arguments)
                 return combined, at_current_stream(self._stream.gpu, low.check), hook

@@ -33,8 +33,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
 
     def __init__(self, runtime: _symrail.Runtime, mask_late: bool, timeout: float | None, reserved: int = 0) -> None:
         """With `reserved` bytes memory is made now, which is collective, and the first shape that fits waits for no rank."""
-        super().__init__(runtime)
-        self.timeout = timeout
+        super().__init__(runtime, timeout)
         self.mask_late = mask_late
         if reserved:
             self.held = _symrail.EpDeviceLowLatency.reserved(runtime, reserved, timeout)
@@ -59,6 +58,11 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             self.numbers, self.open, self.next_combine = {}, {}, None
             self.shape = shape
         return self.held
+
+    def must_have_no_views(self) -> None:
+        """As for others; where late ranks are masked, views keep the memory, and `free` waits for no rank."""
+        if not self.mask_late:
+            super().must_have_no_views()
 
     def free(self) -> None:
         """Frees the memory. Collective; where late ranks are masked, it waits for none: all ranks free it later."""
@@ -185,8 +189,11 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
 
     def returned(self) -> _symrail.Memory:
         """The memory of rows that return."""
+        must_not_capture("the host does not wait for the GPU, as get_local_buffer_tensor does")
         self._must_be_closed("low_latency_combine")
-        return self.buffers().returned()
+        if self.held is None:
+            raise StateError("get_local_buffer_tensor: there are no buffers since a call failed that made others")
+        return self.held.returned()
 
     def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """A tensor for the next combine with `zero_copy`; one for all handles of a shape."""

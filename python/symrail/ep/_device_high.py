@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _symrail
 from .._gpu import reached
-from ..errors import ArgumentError
+from ..errors import ArgumentError, StateError
 from ._high import Handle
 from ._on_gpu import ROW_ALIGN, Held, address, current_stream, must_not_capture
 
@@ -49,8 +49,8 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
     """Buffers for `num_max_tokens_per_rank` tokens of each rank, and rows like those of the first dispatch."""
 
     def __init__(self, runtime: _symrail.Runtime, most_tokens: int, timeout: float | None) -> None:
-        super().__init__(runtime)
-        self.most_tokens, self.timeout = most_tokens, timeout
+        super().__init__(runtime, timeout)
+        self.most_tokens = most_tokens
         self.shape: tuple[int, int, int, int] | None = None
 
     def _prepare(self, row: int, scales: int, experts: int, k: int, blocks: int) -> _symrail.EpDeviceHighThroughput:
@@ -175,7 +175,9 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
 
     def returned(self) -> _symrail.Memory | None:
         """The memory of rows that return, if there is some."""
-        return self.buffers().returned()
+        if self.held is None:
+            raise StateError("get_local_buffer_tensor: there are no buffers since a call failed that made others")
+        return self.held.returned()
 
     def next_combine_buffer(self, handle: Handle, hidden: int, dtype: Any) -> Any:
         """See `Buffer.get_next_combine_buffer`."""

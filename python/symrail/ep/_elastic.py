@@ -170,7 +170,9 @@ class ElasticBuffer:
         self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
 
     def destroy(self) -> None:
-        """Frees the memory, but for gathered tensors that exist. Collective."""
+        """Frees the memory, but for gathered tensors that exist, behind all earlier calls. Collective."""
+        if self._sessions or self._pipeline or self._engram:
+            self.barrier()
         if self._sessions is not None:
             self._sessions.free()
         self._sessions = self._pipeline = self._engram = None
@@ -319,6 +321,8 @@ class ElasticBuffer:
         self._sessions = None
         if held is not None:
             held.free()
+        # The new memory takes its place.
+        del held
         self._sessions = Sessions(runtime, self.buffer._stream, *numbers, self.buffer._timeout)
 
     def _of_sessions(self, call: str) -> Sessions:

@@ -58,6 +58,7 @@ class Engram:
         key = (entries, hidden, str(storage.dtype))
         if self.key != key:
             text = f"engram_write: {entries} entries of {hidden} {storage.dtype}"
+            self.key = self.held = None
             self.held = array(self.runtime, (entries, hidden * storage.element_size()), "uint8", text, self.timeout)
             self.key = key
         self.dtype, self.sf = storage.dtype, sf

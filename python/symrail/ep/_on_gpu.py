@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from .. import _symrail
-from .._gpu import must_be_on, reached
+from .._gpu import is_capturing, must_be_on, reached
 from .._tensors import is_tensor, must_be_plain
 from ..errors import ArgumentError, StateError
 
@@ -92,6 +92,9 @@ class Buffers(Protocol):
     def free(self) -> None:
         """Frees the memory when the GPU has ended all calls; while a graph is captured, later. Collective."""
 
+    def views(self) -> int:
+        """The number of tensors that view the memory."""
+
     def check(self) -> None:
         """Raises the errors of calls that are over."""
 
@@ -110,8 +113,8 @@ def know_dtypes() -> None:
 class Held(Generic[B]):
     """Buffers of the last requested shape."""
 
-    def __init__(self, runtime: _symrail.Runtime) -> None:
-        self.runtime, self.ranks = runtime, runtime.n_pes()
+    def __init__(self, runtime: _symrail.Runtime, timeout: float | None) -> None:
+        self.runtime, self.ranks, self.timeout = runtime, runtime.n_pes(), timeout
         self.gpu = reached(runtime.device)
         self.held: B | None = None
         know_dtypes()
@@ -127,8 +130,22 @@ class Held(Generic[B]):
         if self.held is not None:
             self.held.check()
 
+    def must_have_no_views(self) -> None:
+        """Raises StateError on all ranks if tensors view the memory on one of them. Collective."""
+        if self.held is None or is_capturing():
+            return
+        count = self.held.views()
+        if self.runtime.world.all_agree(count == 0, timeout=self.timeout):
+            return
+        whose = f"{count} views of these buffers exist here" if count else "another rank has views of these buffers"
+        raise StateError(
+            f"{whose} (get_next_combine_buffer, get_local_buffer_tensor): drop such tensors before destroy(), and before a "
+            "dispatch of larger rows or of another shape"
+        )
+
     def free(self) -> None:
-        """Frees the memory. Collective."""
+        """Frees the memory. Collective. Raises StateError if there are views."""
         if self.held is not None:
+            self.must_have_no_views()
             self.held.free()
             self.held = None

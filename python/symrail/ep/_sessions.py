@@ -26,7 +26,9 @@ class Sessions:
         self.rank, self.ranks = runtime.my_pe(), runtime.n_pes()
         self.bytes, self.most, self.timeout = bytes, most, timeout
         text = f"agrs_set_config({bytes}, {most})"
-        self.memory = tensor(array(runtime, (up(bytes, ALIGN),), "uint8", text, timeout))
+        self.memory = array(runtime, (up(bytes, ALIGN),), "uint8", text, timeout)
+        # What ranks exchange at the end of a session.
+        self.ends = array(runtime, (self.ranks,), "uint64", text, timeout)
         on_gpu = self.gpu is not None
         self.collectives = _symrail.Collectives(runtime, runtime.world, None, on_gpu, False, not on_gpu)
         self.number, self.is_open, self.next, self.calls = 0, False, 0, 0
@@ -44,17 +46,17 @@ class Sessions:
     def end(self) -> None:
         """Ends the session when all ranks do, in the order of the communication stream on a GPU. Collective."""
         self._must_be_open("destroy_agrs_session")
-        if self.gpu is None:
-            self.is_open = False
-            self.runtime.barrier_all(timeout=self.timeout)
-            return
-        import torch
+        stream = None
+        if self.gpu is not None:
+            import torch
 
-        must_not_capture("no session ends")
+            must_not_capture("no session ends")
+            stream = self.stream.get()
+            stream.wait_stream(torch.cuda.current_stream(self.gpu))
         self.is_open = False
-        stream = self.stream.get()
-        stream.wait_stream(torch.cuda.current_stream(self.gpu))
-        self.runtime.barrier_all(stream=stream)
+        # It is complete when all ranks have begun it.
+        own = self.ends[self.rank : self.rank + 1]
+        self.collectives.run("all_gather", own, self.ends, "sum", 0, None, None, stream)
 
     def _must_be_open(self, call: str) -> None:
         if not self.is_open:
@@ -78,8 +80,12 @@ class Sessions:
             )
         return places
 
+    def _part(self, first: int, size: int) -> Any:
+        """A new tensor each time: changes of one are not changes of another for autograd."""
+        return tensor(self.memory[first : first + size])
+
     def _own(self, place: int, size: int) -> Any:
-        return self.memory[place + self.rank * size : place + (self.rank + 1) * size]
+        return self._part(place + self.rank * size, size)
 
     def own(self, shapes: Sequence[Any], dtype: Any) -> list[Any]:
         """Tensors to fill for the next all-gather: this rank's parts of its results."""
@@ -98,7 +104,8 @@ class Sessions:
         call = "all_gather"
         data = [of_bytes(one, f"t[{i}]", self.gpu, call) for i, one in enumerate(given)]
         sizes = [len(one) for one in data]
-        places, first = self._places(call, sizes), self.memory.data_ptr()
+        places = self._places(call, sizes)
+        first = self._part(0, 1).data_ptr()
         owns = [self._own(place, size) for place, size in zip(places, sizes)]
         for i, (one, own) in enumerate(zip(data, owns)):
             at = one.data_ptr() - first
@@ -107,7 +114,7 @@ class Sessions:
                     f"{call}: t[{i}] is in the session's memory, {at} bytes behind its beginning, but not where "
                     f"agrs_get_inplace_tensor has it for this call: {own.data_ptr() - first} bytes behind it"
                 )
-        wholes = [self.memory[place : place + self.ranks * size] for place, size in zip(places, sizes)]
+        wholes = [self._part(place, self.ranks * size) for place, size in zip(places, sizes)]
         self.next, self.calls = places[-1], self.calls + 1
         wait = self._gather(given, data, owns, wholes)
         shapes = [(self.ranks, *one.shape) for one in given]

@@ -354,9 +354,18 @@ def local(buffer, ranks, me):
         size = (len(whole) // 4 + 1,)
         for wrong in (dict(size=size), dict(offset=2), dict(offset=-4), dict(offset=len(whole) + 4), dict(size=(-1,))):
             must_raise(ArgumentError, lambda: buffer.get_local_buffer_tensor(torch.float32, **wrong, **given))
-    # Buffers are not freed below it.
-    must_raise(StateError, buffer._low_on_gpu.free)
-    del whole, part
+    # Buffers are not freed below it, also if only one rank has such a tensor.
+    if me != ranks - 1:
+        del whole, part
+    must_raise(StateError, buffer.destroy)
+    whole = part = None
+    # Nor is the memory the caller's while rows may come that nobody waits for.
+    if ranks > 1:
+        symrail.barrier_all()
+        buffer.low_latency_update_mask_buffer((me + 1) % ranks, True)
+        must_raise(StateError, lambda: buffer.get_local_buffer_tensor(torch.uint8, **of_low))
+        buffer.connect_ranks(list(range(1, ranks)))
+        buffer.get_local_buffer_tensor(torch.uint8, **of_low)
 
 
 def streams(buffer, ranks, me):

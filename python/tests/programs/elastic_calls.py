@@ -81,6 +81,16 @@ def sessions(me: int, ranks: int) -> None:
                 handle()
                 assert all(torch.equal(*pair) for pair in zip(results, wanted)), lap
         refused(StateError, "has ended", handle)
+    with buffer.agrs_new_session():
+        # For autograd a later result is no change of an earlier one.
+        leaf = torch.ones((ranks, 3), device=DEVICE, requires_grad=True)
+        first, wait = buffer.all_gather(some((3,), 1, me, dtype=torch.float32))
+        wait()
+        total = (leaf * first).sum()
+        _, wait = buffer.all_gather(some((3,), 2, me, dtype=torch.float32))
+        wait()
+        total.backward()
+        assert torch.equal(leaf.grad, first)
     with buffer.agrs_new_session(enabled=False):
         refused(StateError, "outside of a session", buffer.destroy_agrs_session)
     buffer.create_agrs_session()
