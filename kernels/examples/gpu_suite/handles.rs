@@ -35,7 +35,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
             let offer = peers.offer(segment)?;
             let all = connection_infos.exchange(&offer.connection_info())?;
             let begun = Instant::now();
-            peers.open(offer, segment, &all, TIME_LIMIT)?;
+            peers.open(offer, segment, &all, TIME_LIMIT, &mut || false)?;
             quickest = quickest.min(begun.elapsed());
         }
     }
@@ -62,7 +62,7 @@ fn share(heap: &DeviceHeap, peers: &mut DevicePeers, connection_infos: &Cards<'_
     let segment = heap.segments().last().ok_or("no segment")?;
     let offer = peers.offer(segment)?;
     let all = connection_infos.exchange(&offer.connection_info())?;
-    Ok(peers.open(offer, segment, &all, TIME_LIMIT)?)
+    Ok(peers.open(offer, segment, &all, TIME_LIMIT, &mut || false)?)
 }
 
 /// Writes to both segments of the right neighbour, and checks the writes of the left one here.
