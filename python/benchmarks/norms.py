@@ -1,5 +1,5 @@
-"""All ranks' rows and a residual, added up and normalised in one launch, beside NCCL's all-reduce and PyTorch's compiled
-addition and RMS norm:
+"""All ranks' rows and a residual, added up and normalised in one launch, beside NCCL's all-reduce and PyTorch's
+compiled addition and RMS norm:
 
     symrail run -n 2 -- python3 norms.py [ROWSxELEMENTS …] [--dtype bfloat16] [--only-checks]
 
