@@ -1,5 +1,5 @@
-"""All ranks' rows and a residual, added up and normalised in one launch, beside NCCL's all-reduce and PyTorch's compiled
-addition and RMS norm:
+"""All ranks' rows and a residual, added up and normalised in one launch, beside NCCL's all-reduce and PyTorch's
+compiled addition and RMS norm:
 
     symrail run -n 2 -- python3 norms.py [ROWSxELEMENTS …] [--dtype bfloat16] [--only-checks]
 
@@ -48,18 +48,19 @@ class Rows:
         all_of = torch.randn(rows * self.hidden + self.shift, generator=random, device="cuda", dtype=self.dtype)
         return all_of[self.shift :].view(rows, self.hidden)
 
-    def expected(self) -> tuple[torch.Tensor, torch.Tensor]:
+    def expected(self, has_residual: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
         total = self.numbers(self.rows, 0).float()
         for pe in range(1, symrail.n_pes()):
             total += self.numbers(self.rows, pe).float()
-        total = (total + self.residual.float()).to(self.dtype)
+        total = (total + self.residual.float() if has_residual else total).to(self.dtype)
         return total, torch.nn.functional.rms_norm(total.float(), (self.hidden,), self.weight.float(), EPSILON)
 
-    def call(self, all_of: Communicator, way: str | None, form: str = "plain") -> None:
+    def call(self, all_of: Communicator, way: str | None, form: str = "plain", has_residual: bool = True) -> None:
         more = {"plain": {"out": self.output}, "tensor": {"out": self.codes, "scale": self.scale}}
         more["groups"] = {"out": self.codes, "scales": self.scales}
+        residual = self.residual if has_residual else None
         all_of.all_reduce_rms_norm(
-            self.input, self.residual, self.weight, EPSILON, residual_out=self.sum, algorithm=way, **more[form]
+            self.input, residual, self.weight, EPSILON, residual_out=self.sum, algorithm=way, **more[form]
         )
 
     def in_place(self, all_of: Communicator, way: str | None) -> None:
@@ -129,6 +130,11 @@ def check(all_of: Communicator, shape: str, dtype: torch.dtype, box: symrail.Dev
             if way == "packets" and not fits(rows, hidden, dtype):
                 continue
             memory = Rows(rows, hidden, dtype, shift)
+            memory.call(all_of, way, has_residual=False)
+            torch.cuda.synchronize()
+            if largest(0.0 if torch.equal(memory.sum, memory.expected(False)[0]) else 1.0, box) != 0:
+                wrong += 1
+                say(f"WRONG without a residual: {shape} {dtype} {way}")
             memory.in_place(all_of, way)
             torch.cuda.synchronize()
             same_sum = torch.equal(memory.residual, total)
@@ -137,6 +143,50 @@ def check(all_of: Communicator, shape: str, dtype: torch.dtype, box: symrail.Dev
                 wrong += 1
                 print(f"PE {symrail.my_pe()} WRONG in place: {shape} {dtype} {way}: {same_sum}, {off}", flush=True)
     return wrong
+
+
+def mixed(all_of: Communicator, box: symrail.DeviceArray) -> int:
+    """Norms among other collectives that use the same slots, in chunks of one, two and four: the wrong rounds."""
+    me, n, kind = symrail.my_pe(), symrail.n_pes(), {"device": "cuda", "dtype": torch.float32}
+    shapes = [(200, 4096), (96, 30000), (67, 60000), (640, 1024)]
+    rows = [Rows(*shape, torch.bfloat16) for shape in shapes]
+    wanted = [memory.expected()[0] for memory in rows]
+    large, small = torch.full((3 << 20,), 1.0 + me, **kind), torch.full((300_000,), 1.0 + me, **kind)
+    total, gathered = torch.zeros_like(large), torch.zeros(n * len(small), **kind)
+
+    def work() -> None:
+        for memory in rows:
+            memory.call(all_of, "pushed")
+            all_of.all_gather(gathered, small, algorithm="pushed")
+            all_of.all_reduce(large, total, algorithm="pushed")
+            all_of.all_gather(gathered, small, algorithm="pushed")
+
+    def wrong() -> bool:
+        torch.cuda.synchronize()
+        all_of.check()
+        good = all(torch.equal(memory.sum, sums) for memory, sums in zip(rows, wanted, strict=True))
+        ranks = 1 + torch.arange(n, **kind)
+        good &= bool((total == ranks.sum()).all()) and bool((gathered.view(n, -1) == ranks[:, None]).all())
+        for memory in rows:
+            memory.sum.zero_()
+        total.zero_(), gathered.zero_()
+        return largest(0.0 if good else 1.0, box) != 0
+
+    count = 0
+    for _ in range(5):
+        work()
+        count += wrong()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        work()
+    for _ in range(5):
+        graph.replay()
+        work()
+        count += wrong()
+    if count:
+        say(f"WRONG: {count} of 10 rounds of norms among other collectives")
+    return count
 
 
 def graphed(work) -> torch.cuda.CUDAGraph:
@@ -207,8 +257,9 @@ def main() -> None:
         me, n = symrail.my_pe(), symrail.n_pes()
         box = symrail.array(n, "float64")
         all_of = Communicator(device="cuda", any_memory=True)
-        types = dict.fromkeys((dtype, torch.float32))
+        types = dict.fromkeys((dtype, torch.float16, torch.float32))
         wrong = sum(check(all_of, shape, each, box) for shape in shapes + ODD for each in types)
+        wrong += mixed(all_of, box)
         say(f"{n} PEs, {torch.cuda.get_device_name()}, {name}: {wrong} wrong")
         if "--only-checks" not in arguments:
             if dist.is_nccl_available():

@@ -117,7 +117,7 @@ impl Call {
 /// Defines functions of calls, which may be in a group; those of collectives also with a configuration.
 macro_rules! call {
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
-        nccl! { fn $name($($arg: $ty),*) leaves (registry::is_unknown($comm)) by queued { group::call(|| $body) } }
+        nccl! { fn $name($($arg: $ty),*) of $comm { group::call(|| $body) } }
     };
     (fn $name:ident, $with_config:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         call! { fn $name($($arg: $ty),*) of $comm $body }

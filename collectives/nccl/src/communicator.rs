@@ -244,7 +244,7 @@ impl Communicator {
 
     /// Waits until all launches have ended, and leaves. If proxies carry data it is collective: no rank leaves while
     /// another rank's proxy may write to it. The last rank of this process waits for the others then, for all ranks of
-    /// this process. After a failure it waits for no other rank; for a rank that is lost or has left alone nobody waits.
+    /// this process. After a failure it waits for no other rank, and never for one that is lost or has left alone.
     pub fn finalize(&self) -> Result<(), Failure> {
         self.parts.finish(|parts| self.leave(parts)).unwrap_or(Ok(()))
     }

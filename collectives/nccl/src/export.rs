@@ -2,15 +2,12 @@
 
 /// Defines a function with NCCL's name, and again with the prefix `p` for programs that replace NCCL's functions
 /// themselves. Its body returns a `Result`. Calls `of` a communicator of the other library, or for which the expression
-/// behind `leaves` is true, go to that library (`library`). The function of `guard` behind `by` calls the body.
+/// behind `leaves` is true, go to that library (`library`).
 macro_rules! nccl {
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         $crate::export::nccl! { fn $name($($arg: $ty),*) leaves ($crate::registry::is_unknown($comm)) $body }
     };
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) leaves ($theirs:expr) $body:block) => {
-        $crate::export::nccl! { fn $name($($arg: $ty),*) leaves ($theirs) by guarded $body }
-    };
-    (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) leaves ($theirs:expr) by $guard:ident $body:block) => {
         $crate::export::nccl! { fn $name($($arg: $ty),*) as {
             let there = |at: *const std::ffi::c_void| {
                 // SAFETY: the function of this name of a library with NCCL's interface.
@@ -20,7 +17,7 @@ macro_rules! nccl {
             let name = concat!(stringify!($name), "\0");
             match $crate::library::elsewhere(name, || $theirs, there) {
                 Some(code) => code,
-                None => $crate::guard::$guard(|| $body),
+                None => $crate::guard::guarded(|| $body),
             }
         } }
     };

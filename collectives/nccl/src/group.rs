@@ -9,7 +9,6 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use symrail::kernels::cuda::Current;
 use symrail_collectives::Transfer;
 use symrail_collectives::gpu::Memory;
 
@@ -17,7 +16,7 @@ use crate::collectives::Collective;
 use crate::communicator::Communicator;
 use crate::estimate;
 use crate::export::nccl;
-use crate::guard::{Failure, guarded, queued};
+use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::one_sided;
 use crate::rank::Joining;
@@ -88,10 +87,7 @@ pub fn submit(communicator: Arc<Communicator>, stream: CudaStream, work: Work) -
             None
         }
     });
-    let Some(call) = kept else { return Ok(()) };
-    // Until the communicator's memory is freed, too, if another thread has ended it meanwhile.
-    let (_current, call) = (Current::keep(), call);
-    begin(&call.communicator, call.stream, call.work)
+    kept.map_or(Ok(()), |call| begin(&call.communicator, call.stream, call.work))
 }
 
 /// Makes a communicator, or keeps it for the end of the group. Returns its handle.
@@ -307,9 +303,9 @@ pub fn all(body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
 
 nccl! {
     fn ncclGroupEnd() as {
-        // The end of an inner group begins nothing.
-        let is_inner = GROUP.with_borrow(|group| group.depth > 1);
-        let ours = if is_inner { queued(|| end().map(drop)) } else { guarded(|| finish(end()?)) };
+        let ours = guarded(|| {
+            finish(end()?)
+        });
         // The other library's group ends in any case.
         let theirs = library::too("ncclGroupEnd\0");
         if ours == 0 { theirs } else { ours }

@@ -77,11 +77,6 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     result(|| body().inspect_err(write))
 }
 
-/// As [`guarded`], for calls that only wait for the end of their group, or keep the current device themselves.
-pub fn queued(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
-    symrail_core::guard::guarded(INTERNAL_ERROR, || body().inspect_err(write))
-}
-
 /// As [`guarded`], for failures that were written when they occurred.
 pub fn result(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     // Programs rely on the device that is current on their threads.

@@ -77,25 +77,34 @@ impl Ranks<'_> {
         Ok(UniqueId::from_bytes(&bytes)?)
     }
 
-    /// Waits until each other rank does so, too, or is lost or has left.
+    /// Leaves with all ranks that have not been lost and have not left: none of their proxies writes here afterwards.
     ///
     /// # Errors
     /// Names a rank that has not come in the caller's time.
-    pub fn leave_with_the_living(&self) -> Result<(), Error> {
+    pub fn leave(&self) -> Result<(), Error> {
         let place = |rank: u32| rank as usize * PLACE_WORDS + ID_WORDS + 1;
         let (me, n) = (self.runtime.my_pe(), self.runtime.n_pes());
         let others = || (0..n).filter(move |&rank| rank != me);
-        for rank in others() {
-            // A rank that this does not reach learns that this one has left.
-            let _ = self.board.put(place(me), &[1], rank);
+        // The words follow this rank's data, and precede the barrier: who leaves it has said so to all. A rank that
+        // this one does not reach is lost, or learns that this one has left.
+        let _ = self.runtime.quiet();
+        others().for_each(|rank| drop(self.board.put(place(me), &[1], rank)));
+        match self.runtime.barrier_all() {
+            Err(error) if is_lost(&error) => others().try_for_each(|rank| {
+                match self.board.wait_in_from("a wait for ranks that leave", place(rank), Cmp::Ne, 0, rank) {
+                    // It was revoked or aborted, or died: it writes no more.
+                    Err(error) if is_lost(&error) => Ok(()),
+                    waited => waited.map(drop),
+                }
+            }),
+            waited => waited,
         }
-        others().try_for_each(|rank| {
-            match self.board.wait_in_from("a wait for ranks that leave", place(rank), Cmp::Ne, 0, rank) {
-                Err(Error::PeerLost { .. }) => Ok(()),
-                waited => waited.map(drop),
-            }
-        })
     }
+}
+
+/// Whether a wait, or an operation of it, ended because a PE is lost or has left.
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::PeerLost { .. } | Error::Transport(symrail_core::Error::PeerLost { .. }))
 }
 
 fn word(bytes: &[u8]) -> u64 {
@@ -164,6 +173,15 @@ pub mod tests {
             assert!(error.contains("missing there: PE 0"), "{error}");
         });
         assert!(begun.elapsed() < JOINING, "each had a limit of its own");
+    }
+
+    #[test]
+    fn an_operation_with_a_lost_rank_says_that_it_is_lost() {
+        let why = || String::from("it has left");
+        let operation = symrail_core::Operation::Put;
+        assert!(is_lost(&symrail_core::Error::PeerLost { operation, pe: 1, why: why() }.into()));
+        assert!(is_lost(&Error::PeerLost { waiting: 0, what: "a barrier", pe: 1, reason: why() }));
+        assert!(!is_lost(&Error::Finalized { pe: 1 }));
     }
 
     #[test]

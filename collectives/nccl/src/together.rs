@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use symrail::{Error, Runtime, SymSlice, with_timeout};
+use symrail::{Runtime, SymSlice, with_timeout};
 use symrail_core::lock;
 
 use crate::guard::Failure;
@@ -83,11 +83,8 @@ impl<J: Ord + Copy, T: Send> Place<J, Leaving<T>> {
         let (waiting, kept): (Vec<_>, Vec<_>) = all.unzip();
         let ends: Vec<_> = waiting.iter().map(|(.., ended)| Arc::clone(ended)).collect();
         let left = on_each(waiting, |(runtime, board, _)| {
-            let left = with_timeout(runtime.timeout(), || match runtime.barrier_all() {
-                // It was revoked or aborted, or died, and writes no more; the others may.
-                Err(Error::PeerLost { .. }) => Ranks { runtime: &runtime, board: &board }.leave_with_the_living(),
-                waited => waited,
-            });
+            let ranks = Ranks { runtime: &runtime, board: &board };
+            let left = with_timeout(runtime.timeout(), || ranks.leave());
             if left.is_err() {
                 // The others would wait for this rank, which will not come.
                 for ended in &ends {
@@ -184,6 +181,23 @@ mod tests {
                 }
             });
         }
+    }
+
+    /// PE 2 has come into the barrier, and is lost there: PE 0 may have left it, when PE 1 learns of the loss.
+    #[test]
+    fn ranks_of_which_one_has_left_a_barrier_do_not_wait_for_it() {
+        static ALL: Together<u32, Leaving<Rank>> = Together::new();
+        let limit = 30;
+        let mut ranks = job(3, limit);
+        let lost = ranks.remove(2);
+        let _ = with_timeout(Duration::from_millis(100), || lost.runtime.barrier_all());
+        drop(lost);
+        let places = [(); 2].map(|()| ALL.enter(1));
+        let begun = Instant::now();
+        for (place, rank) in places.into_iter().zip(ranks) {
+            place.leave_with_all(leaving(rank)).unwrap();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(limit), "one waited for the other");
     }
 
     #[test]

@@ -29,12 +29,12 @@ pub enum Scaled {
     ByGroups(Memory),
 }
 
-/// A call. Memory of `rows` x `hidden` elements may be the same as other such memory of the same size.
+/// A call. The sum and the output may be the memory of the input or of the residual, but not the same memory.
 #[derive(Debug, Clone, Copy)]
 pub struct RmsNorm {
     /// This rank's rows.
     pub input: Memory,
-    /// Rows that are added to the sum, the same on all ranks.
+    /// Rows that are added to the sum, the same on all ranks: of pushed rows that of the rank that adds them counts.
     pub residual: Option<Memory>,
     /// The sum of all ranks' rows and the residual.
     pub sum: Memory,
@@ -167,8 +167,7 @@ impl RmsNorm {
         let written = [Some(("sum", self.sum)), Some(("output", self.output)), scales.map(|(what, at, _)| (what, at))];
         for (name, to) in written.into_iter().flatten().filter(|(name, _)| *name != "scale") {
             for (what, memory, _) in all.iter().flatten().filter(|(what, ..)| *what != name) {
-                let allowed =
-                    *memory == to && !(name == "output" && *what == "sum" || name == "sum" && *what == "output");
+                let allowed = *memory == to && matches!(*what, "input" | "residual");
                 if memory.overlaps(to) && !allowed {
                     return refuse(format!("the {name} and the {what} overlap"));
                 }
@@ -303,12 +302,14 @@ mod tests {
         let scales = Scaled::ByGroups(Memory { at: 5 << 32, len: 7 * 32 * 4 });
         let codes = Memory { at: 6 << 32, len: 7 * 4096 };
         assert_eq!(why(RmsNorm { scaled: scales, output: codes, ..base }), "");
+        let one = call(1, 4096);
         for (call, text) in [
             (RmsNorm { rows: 8, ..base }, "the input has 57344 bytes, and not 65536"),
             (RmsNorm { scaled: scales, ..base }, "the output has 57344 bytes, and not 28672"),
             (RmsNorm { output: base.sum, ..base }, "the sum and the output overlap"),
             (RmsNorm { sum: Memory { at: base.input.at + 2, ..base.sum }, ..base }, "the sum and the input overlap"),
             (RmsNorm { ty: DataType::Float64, ..base }, "elements of"),
+            (RmsNorm { weight: one.sum, ..one }, "the sum and the weight overlap"),
             (RmsNorm { ty: DataType::Float32, rows: 3, scaled: scales, ..base }, "f32 with scales of groups"),
         ] {
             assert!(why(call).contains(text), "{} for {text}", why(call));

@@ -78,15 +78,16 @@ impl Exchange {
         }
         let mut served = 0;
         while served < peers.len() {
+            let missing = |how: String| CudaError::Exchange {
+                pe: me,
+                what: "waiting for peers",
+                reason: format!("{served} of {} came {how}", peers.len()),
+            };
+            wait.left().map_err(missing)?;
             match self.listener.accept() {
                 Ok((mut stream, _)) => served += usize::from(serve(me, &mut stream, fd, peers, &mut wait)?),
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    let missing = |how: String| CudaError::Exchange {
-                        pe: me,
-                        what: "waiting for peers",
-                        reason: format!("{served} of {} came {how}", peers.len()),
-                    };
-                    wait.until_readable(&self.listener).map_err(missing)?;
+                    wait.until_readable(&self.listener, None).map_err(missing)?;
                 }
                 Err(e) => return Err(error(me, "accepting")(e)),
             }
@@ -98,6 +99,9 @@ impl Exchange {
 /// How often a wait asks whether it is ended.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How long a connection may say nothing.
+const SILENT: Duration = Duration::from_secs(1);
+
 /// The end of all waits of an exchange.
 struct Wait<'a> {
     deadline: Instant,
@@ -106,20 +110,33 @@ struct Wait<'a> {
 }
 
 impl Wait<'_> {
-    /// Waits for input, a connection, or the end of one.
+    /// The time that is left.
     ///
     /// # Errors
     /// How the wait ended.
-    fn until_readable(&mut self, what: &impl AsFd) -> std::result::Result<(), String> {
+    fn left(&mut self) -> std::result::Result<Duration, String> {
+        if (self.is_ended)() {
+            return Err("before the wait was ended".into());
+        }
+        let left = self.deadline.checked_duration_since(Instant::now());
+        left.ok_or_else(|| format!("within {} s", self.time_limit.as_secs()))
+    }
+
+    /// Waits for input, a connection, or the end of one. `false`: there was none within `limit`.
+    ///
+    /// # Errors
+    /// How the wait ended.
+    fn until_readable(&mut self, what: &impl AsFd, limit: Option<Duration>) -> std::result::Result<bool, String> {
+        let begun = Instant::now();
         loop {
-            let Some(left) = self.deadline.checked_duration_since(Instant::now()) else {
-                return Err(format!("within {} s", self.time_limit.as_secs()));
-            };
+            let left = self.left()?;
+            if limit.is_some_and(|limit| begun.elapsed() >= limit) {
+                return Ok(false);
+            }
             let timeout = PollTimeout::try_from(left.min(POLL)).unwrap_or(PollTimeout::MAX);
             match poll(&mut [PollFd::new(what.as_fd(), PollFlags::POLLIN)], timeout) {
-                Ok(0) if (self.is_ended)() => return Err("before the wait was ended".into()),
                 Ok(0) | Err(Errno::EINTR) => {}
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 Err(why) => return Err(format!("before the wait failed: {why}")),
             }
         }
@@ -141,7 +158,10 @@ fn serve(
         return Ok(false);
     }
     // A peer sends its number, which is one message, behind the connection.
-    wait.until_readable(stream).map_err(|how| fail(std::io::Error::other(format!("no number came {how}"))))?;
+    let said = wait.until_readable(stream, Some(SILENT));
+    if !said.map_err(|how| fail(std::io::Error::other(format!("no number came {how}"))))? {
+        return Ok(false);
+    }
     stream.set_nonblocking(true).map_err(&fail)?;
     let mut pe = [0; 4];
     if stream.read_exact(&mut pe).is_err() {
@@ -164,7 +184,7 @@ fn receive(pe: u32, call: &UnixStream, wait: &mut Wait<'_>) -> Result<OwnedFd> {
     let mut room = nix::cmsg_space!(RawFd);
     let mut parts = [IoSliceMut::new(&mut byte)];
     let fail = error(pe, "receiving a descriptor");
-    wait.until_readable(call).map_err(|how| fail(std::io::Error::other(format!("none came {how}"))))?;
+    wait.until_readable(call, None).map_err(|how| fail(std::io::Error::other(format!("none came {how}"))))?;
     let message = recvmsg::<()>(call.as_raw_fd(), &mut parts, Some(&mut room), MsgFlags::MSG_CMSG_CLOEXEC)
         .map_err(|e| fail(e.into()))?;
     let none = || fail(std::io::Error::other("the peer sent none"));
@@ -238,6 +258,22 @@ mod tests {
             let error = mine.swap(0, file.as_raw_fd(), &[(1, theirs.name())], limit, &mut is_ended).unwrap_err();
             assert!(error.to_string().contains(words) && asked == 3, "{error}, asked {asked} times");
         }
+    }
+
+    #[test]
+    fn a_connection_that_says_nothing_is_none_of_a_peer() {
+        let exchanges = [0, 1].map(|pe| Exchange::listen(pe).unwrap());
+        let names = exchanges.each_ref().map(Exchange::name);
+        let addresses = names.map(|name| SocketAddr::from_abstract_name(name).unwrap());
+        let _silent = addresses.map(|address| UnixStream::connect_addr(&address).unwrap());
+        std::thread::scope(|scope| {
+            for (exchange, pe) in exchanges.into_iter().zip([0u32, 1]) {
+                scope.spawn(move || {
+                    let (file, peers) = (tempfile(), [(1 - pe, names[1 - pe as usize])]);
+                    exchange.swap(pe, file.as_raw_fd(), &peers, Duration::from_secs(60), &mut || false).unwrap();
+                });
+            }
+        });
     }
 
     #[test]

@@ -284,6 +284,7 @@ impl Collectives {
             let is_scaled = scale.is_some() || scales.is_some();
             let of_out: &[&str] = if is_scaled { &["float8_e4m3fn", "uint8"] } else { &like_input };
             let residual = residual.map(|array| typed(array, "residual", false, &like_input)).transpose()?;
+            let has_residual = residual.is_some();
             let views = [
                 Some(typed(sum, "residual_out", true, &like_input)?),
                 Some(typed(output, "out", true, of_out)?),
@@ -291,15 +292,17 @@ impl Collectives {
                 scale.map(|array| typed(array, "scale", false, &["float32"])).transpose()?,
                 scales.map(|array| typed(array, "scales", true, &["float32"])).transpose()?,
             ];
-            Ok((input, weight, views, (ty, hidden, way), self.stream(stream)?))
+            Ok((input, weight, views, (ty, hidden, way, has_residual), self.stream(stream)?))
         };
-        let (input, weight, [sum, output, residual, scale, scales], (ty, hidden, way), stream) =
-            self.compared(py, CALL, passed(), |(input, _, _, (_, hidden, _), _)| {
+        let (input, weight, [sum, output, residual, scale, scales], (ty, hidden, way, _), stream) =
+            self.compared(py, CALL, passed(), |(input, _, _, (_, hidden, _, has_residual), _)| {
                 vec![
                     Parameter::name("dtype", input.ty.name()),
                     kind_of(input),
                     Parameter::number("hidden", *hidden as u64),
                     Parameter::number("bytes of the input", input.bytes() as u64),
+                    Parameter::name("residual", if *has_residual { "an array" } else { "None" }),
+                    Parameter::content("epsilon", &epsilon.to_bits().to_string(), epsilon.to_string()),
                     named_algorithm(algorithm),
                 ]
             })?;

@@ -99,10 +99,10 @@ class Communicator(Freed):
             out = residual_out / sqrt(mean(residual_out**2) + epsilon) * weight
 
         `input` has rows of as many elements as `weight`, of float16, bfloat16 or float32, in any memory of the GPU;
-        `residual` is the same on all ranks, or None. By default `out` is `input`, and `residual_out` is `residual`.
-        `out` is of the same type; or FP8 (e4m3): divided by `scale`, one float32; or, with `scales`, by one float32 for
-        each 128 elements of a row (not of float32), which the call stores there. `algorithm` is "packets",
-        "pushed", or the faster one. All ranks get the same bits.
+        `residual` is the same on all ranks, or None; of pushed rows that of the rank that adds them counts. By default
+        `out` is `input`, and `residual_out` is `residual`. `out` is of the same type; or FP8 (e4m3): divided by
+        `scale`, one float32; or, with `scales`, by one float32 for each 128 elements of a row (not of float32), which
+        the call stores there. `algorithm` is "packets", "pushed", or the faster one. All ranks get the same bits.
         """
         with self._arguments("all_reduce_rms_norm"):
             out = input if out is None else out

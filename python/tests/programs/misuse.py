@@ -81,6 +81,10 @@ with symrail.init(heap_bytes=4 << 20) as runtime:
             refused(errors.ArgumentError, comm.all_reduce_rms_norm, **{**given, **wrong}, text=text)
         part = {"input": x[:4], "residual": x[:4]} if me else {}
         refused(errors.DifferError, comm.all_reduce_rms_norm, **{**given, **part}, text="another bytes of the input")
+        without = {"residual": None, "residual_out": x} if me else {}
+        refused(errors.DifferError, comm.all_reduce_rms_norm, **{**given, **without}, text="another residual")
+        epsilon = 1e-5 if me else 1e-6
+        refused(errors.DifferError, comm.all_reduce_rms_norm, **given, epsilon=epsilon, text="another epsilon")
         way = "packets" if me else "pushed"
         refused(errors.DifferError, comm.all_reduce_rms_norm, **given, algorithm=way, text="another algorithm")
 
