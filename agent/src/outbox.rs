@@ -54,7 +54,7 @@ impl Outbox {
     /// It is too large, or too many wait.
     pub fn add(&mut self, message: &[u8]) -> Result<Arc<Delivery>> {
         Outbox::check(message)?;
-        if self.waiting.len() >= MOST_WAITING {
+        if self.is_full() {
             let why = format!("{MOST_WAITING} wait for this agent, which takes none: send it fewer");
             return Err(Error::Argument { what: "notification", why });
         }
@@ -70,6 +70,11 @@ impl Outbox {
         let delivery = Arc::new(Delivery::new());
         self.waiting.push_back(Message { bytes, at: 0, internal, delivery: Arc::clone(&delivery) });
         delivery
+    }
+
+    /// Whether so many wait that no other is added.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST_WAITING
     }
 
     pub fn is_idle(&self) -> bool {

@@ -50,6 +50,7 @@ pub struct Peer {
     /// Whether somebody tries to connect to it.
     pub dialed: AtomicBool,
     open: AtomicBool,
+    closed: AtomicBool,
     lost: OnceLock<Error>,
     state: Mutex<State>,
     /// Its memory that is in use here, by the numbers of its registrations.
@@ -63,6 +64,7 @@ impl Peer {
             pe,
             dialed: AtomicBool::new(pe == me),
             open: AtomicBool::new(pe == me),
+            closed: AtomicBool::new(false),
             lost: OnceLock::new(),
             state: Mutex::default(),
             memories: Mutex::default(),
@@ -137,20 +139,19 @@ impl Peer {
         let mut state = lock(&self.state);
         let State { outbox, mappings, .. } = &mut *state;
         let id = memory.offset();
-        let ask = || outbox.tell(&Message::Map(id, host.clone()));
         if self.pe != session.me() {
-            let reach = mappings.find(&*sharing.devices, device, id, ask);
+            let ask = |question| outbox.tell(&Message::Map(id, question, host.clone()));
+            let reach = mappings.find(&*sharing.devices, device, memory, ask);
             let _ = state.send(session);
             return reach;
         }
-        let reach = mappings.find(&*sharing.devices, device, id, || {});
-        if !matches!(reach, Reach::Unknown) {
-            return reach;
-        }
+        let mut asked = None;
+        let reach = mappings.find(&*sharing.devices, device, memory, |question| asked = Some(question));
+        let Some(question) = asked else { return reach };
         // Nobody else has to know of the end of its own mappings.
         mappings.sweep(|id| self.knows(id));
-        mappings.told(id, sharing.get(id).and_then(|memory| sharing.devices.share(memory).ok()));
-        mappings.find(&*sharing.devices, device, id, || {})
+        mappings.told(id, question, sharing.own(id));
+        mappings.find(&*sharing.devices, device, memory, |_| {})
     }
 
     /// Whether memory of it is in use here.
@@ -164,6 +165,9 @@ impl Peer {
     /// The reason for which the peer is lost.
     pub fn advance(&self, session: &Session, inbox: &Inbox, sharing: &Sharing, looks: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
+        if self.lost.get().is_some() {
+            return Ok(());
+        }
         let mut ended = Ok(());
         for connection in state.connections.iter_mut().filter(|_| looks) {
             ended = match connection.link.poll() {
@@ -171,6 +175,7 @@ impl Peer {
                 LinkState::Closed | LinkState::Left => ended.and(Err("it has left".to_owned())),
                 LinkState::Lost(why) => ended.and(Err(why.clone())),
             };
+            self.closed.fetch_or(ended.is_err(), Ordering::Relaxed);
         }
         for message in state.mappings.sweep(|id| self.knows(id)) {
             state.outbox.tell(&message);
@@ -217,8 +222,11 @@ impl Peer {
         sharing: &Sharing,
     ) -> Result<(), String> {
         match encoding::decode(message, "a message about memory", self.pe).map_err(|error| error.to_string())? {
-            Message::Map(id, host) => outbox.tell(&Message::Shared(id, sharing.share(self.pe, id, &host))),
-            Message::Shared(id, shared) => mappings.told(id, shared),
+            Message::Map(..) if outbox.is_full() => return Err("it asks and takes no answers".into()),
+            Message::Map(id, question, host) => {
+                outbox.tell(&Message::Shared(id, question, sharing.share(self.pe, id, &host)));
+            }
+            Message::Shared(id, question, shared) => mappings.told(id, question, shared),
             Message::Withdrawn(id) => mappings.end(id),
             Message::Unmapped(id) => sharing.unmapped(self.pe, id),
         }
@@ -235,8 +243,12 @@ impl Peer {
         let error = self.lost.get_or_init(|| Error::Lost { agent: self.name.clone(), why: why.to_owned() });
         let mut state = lock(&self.state);
         state.outbox.fail_waiting(error);
-        state.connections.clear();
-        state.mappings = Mappings::default();
+        state.close_if_unused();
+    }
+
+    /// Whether the other end has closed the connection, which agents do when none of their copies is under way.
+    pub fn has_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Whether it is lost and nothing is under way to it. Operations to a lost peer end within seconds.
@@ -244,7 +256,7 @@ impl Peer {
         let Some(error) = self.lost.get() else { return false };
         let mut state = lock(&self.state);
         state.outbox.settle(error);
-        state.outbox.is_idle()
+        state.close_if_unused() && state.outbox.is_idle()
     }
 
     /// Fails everything, now and later, and closes the connection.
@@ -257,6 +269,15 @@ impl Peer {
 }
 
 impl State {
+    /// Closes the connection to a lost peer when no copy of its memory is under way. Returns whether that is so.
+    fn close_if_unused(&mut self) -> bool {
+        let unused = self.mappings.end_all();
+        if unused {
+            self.connections.clear();
+        }
+        unused
+    }
+
     fn send(&mut self, session: &Session) -> symrail_transport::Result<()> {
         let State { connections, outbox, .. } = self;
         connections.first().map_or(Ok(()), |connection| outbox.advance(session, (&connection.ours, &connection.theirs)))

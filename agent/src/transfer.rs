@@ -25,8 +25,8 @@ const COPY_BATCHES: usize = 32;
 
 /// How the operations between devices are done.
 enum Direct {
-    /// It is not known since the transfer was posted.
-    Unknown(Instant),
+    /// It is not known yet.
+    Unknown,
     /// By the rails, like the others.
     Rails,
     /// By the devices, with these mappings; the first one that was not started.
@@ -105,7 +105,7 @@ impl Running {
         let peer = &self.list.peer;
         self.note_ends(progress, shared);
         while progress.failed.is_none() && !progress.cancelled {
-            let decides = matches!(progress.direct, Direct::Unknown(_)) && !self.list.direct.is_empty();
+            let decides = matches!(progress.direct, Direct::Unknown) && !self.list.direct.is_empty();
             let (of_rails, of_devices) = self.left(progress);
             if !decides && of_rails == 0 && of_devices == 0 {
                 break;
@@ -190,19 +190,18 @@ impl Running {
     fn left(&self, progress: &Progress) -> (usize, usize) {
         let List { items, direct, .. } = &*self.list;
         match progress.direct {
-            Direct::Unknown(_) => (items.len() - progress.next, 0),
+            Direct::Unknown => (items.len() - progress.next, 0),
             Direct::Rails => (items.len() + direct.len() - progress.next, 0),
             Direct::Devices(_, next) => (items.len() - progress.next, direct.len() - next),
         }
     }
 
-    /// Finds out who does the operations between devices. An owner that does not answer is asked by the rails.
+    /// Finds out who does the operations between devices.
     fn decide(&self, progress: &mut Progress, shared: &Shared) {
-        let Direct::Unknown(since) = progress.direct else { return };
         progress.direct = match self.list.mappings(&shared.session, &shared.sharing) {
-            Some(mappings) if !mappings.is_empty() => Direct::Devices(mappings, 0),
-            None if since.elapsed() < shared.timeout => return,
-            _ => Direct::Rails,
+            Some(mappings) if mappings.is_empty() => Direct::Rails,
+            Some(mappings) => Direct::Devices(mappings, 0),
+            None => Direct::Unknown,
         };
     }
 
@@ -306,7 +305,7 @@ impl Transfer {
         notification.map_or(Ok(()), Outbox::check)?;
         let progress = Progress {
             next: 0,
-            direct: Direct::Unknown(Instant::now()),
+            direct: Direct::Unknown,
             requests: Vec::new(),
             copies: Vec::new(),
             notification: notification.map(<[u8]>::to_vec),

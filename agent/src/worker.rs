@@ -82,7 +82,7 @@ pub struct Shared {
     pub handle: Handle,
     pub inbox: Inbox,
     pub sharing: Sharing,
-    pub timeout: Duration,
+    timeout: Duration,
     connecting: Mutex<Connecting>,
     peers: Mutex<BTreeMap<Pe, Arc<Peer>>>,
     running: Mutex<UnderWay>,
@@ -256,7 +256,7 @@ impl Shared {
     fn lose(&self, peer: &Peer, why: &str) {
         self.session.remove_peer(peer.pe, why);
         peer.lose(why);
-        self.sharing.lost(peer.pe);
+        self.sharing.lost(peer.pe, peer.has_closed(), self.timeout);
     }
 
     /// Asks the agents that have mapped memory of a device to end that.

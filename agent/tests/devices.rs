@@ -182,6 +182,34 @@ fn memory_is_deregistered_behind_the_last_copy_of_another_agent() {
     assert!((0..BYTES).all(|at| b.device.read(at) == 0));
 }
 
+/// The second attempt must not take the first one's mapping, which still ends, for ended.
+#[test]
+fn memory_that_could_not_be_deregistered_in_time_is_deregistered_later() {
+    let settings = with_p2p(true, 1);
+    let (Some(a), Some(b)) = (Both::new("left", &settings), Both::new("right", &settings)) else { return };
+    a.agent.load(&b.agent.metadata()).unwrap();
+    b.agent.load(&a.agent.metadata()).unwrap();
+    let mut write =
+        a.agent.transfer(Direction::Write, &[a.at(true, 0, PAGE)], &[b.at(true, 0, PAGE)], "right").unwrap();
+    a.device.holds.store(true, Ordering::Release);
+    write.post(None).unwrap();
+    until("the copy to start", || a.device.copied.load(Ordering::Acquire) == 1);
+    for _ in 0..2 {
+        let busy = b.agent.deregister(b.id).unwrap_err();
+        assert!(matches!(busy, Error::Busy { what: "the memory" }), "{busy}");
+    }
+    assert_eq!(b.device.removed.load(Ordering::Acquire), 0);
+    a.device.holds.store(false, Ordering::Release);
+    assert!(write.wait(LONG).unwrap());
+    // It was offered again.
+    until("it to be mapped again", || {
+        write.post(None).unwrap();
+        write.wait(LONG).unwrap() && a.device.copied.load(Ordering::Acquire) > 1
+    });
+    b.agent.deregister(b.id).unwrap();
+    assert_eq!((b.device.removed.load(Ordering::Acquire), a.device.mappings()), (1, 0));
+}
+
 #[test]
 fn mappings_end_with_what_is_known_of_the_memory_and_an_agent_that_leaves_holds_none() {
     let settings = with_p2p(true, 20);
@@ -293,6 +321,6 @@ fn bytes_move_to_and_from_another_process_until_it_is_killed() {
             let ended = again.wait(LONG).and_then(|_| again.post(None)).and_then(|()| again.wait(LONG));
             ended.is_err_and(|error| matches!(error, Error::Lost { .. }))
         });
-        assert_eq!(device.mappings(), 0);
+        until("the mapping to end", || device.mappings() == 0);
     }
 }

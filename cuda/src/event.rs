@@ -6,9 +6,14 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUevent, CUevent_flags, CUresult};
 
-use crate::driver::Gpu;
+use crate::driver::{Current, Gpu};
 use crate::error::{Result, check, cuda};
+use crate::relaxed::RelaxedCapture;
 use crate::stream::Stream;
+
+/// The driver's errors about captures.
+const CAPTURES: std::ops::RangeInclusive<u32> =
+    CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED as u32..=CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD as u32;
 
 /// A point in a stream's work for which others can wait.
 #[derive(Debug)]
@@ -38,6 +43,7 @@ impl Event {
 
     fn with(gpu: &Arc<Gpu>, flags: CUevent_flags) -> Result<Self> {
         gpu.bind()?;
+        let _relaxed = RelaxedCapture::begin(gpu.ordinal());
         let mut raw = null_mut();
         // SAFETY: the driver writes one handle.
         unsafe { cuda!(gpu.ordinal(), cuEventCreate(&raw mut raw, flags as c_uint)) }?;
@@ -72,12 +78,14 @@ impl Event {
     /// Whether the stream has reached the event's last record; `true` if it was never recorded.
     ///
     /// # Errors
-    /// The driver's error, also one of the work before the event.
+    /// The driver's error, also one of the work before the event. A capture that forbids the question is none.
     pub fn has_passed(&self) -> Result<bool> {
         self.gpu.bind()?;
+        let _relaxed = RelaxedCapture::begin(self.gpu.ordinal());
         // SAFETY: the event is alive.
         match unsafe { sys::cuEventQuery(self.raw) } {
             CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            answer if CAPTURES.contains(&(answer as u32)) => Ok(false),
             answer => check(self.gpu.ordinal(), "cuEventQuery", answer).map(|()| true),
         }
     }
@@ -93,7 +101,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        let _current = Current::keep();
         if self.gpu.bind().is_ok() {
+            let _relaxed = RelaxedCapture::begin(self.gpu.ordinal());
             // SAFETY: created by `with`, destroyed once.
             let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
         }

@@ -7,6 +7,7 @@ use cudarc::driver::sys::{self, CUpointer_attribute as Attribute};
 use super::driver::{Current, Gpu};
 use super::error::{CudaError, Result, cuda};
 use super::pointer::DevicePtr;
+use super::relaxed::RelaxedCapture;
 
 /// Bytes of a handle.
 pub const HANDLE_LEN: usize = size_of::<sys::CUipcMemHandle>();
@@ -55,6 +56,7 @@ impl Gpu {
         }
         let _current = Current::keep();
         self.bind()?;
+        let _relaxed = RelaxedCapture::begin(self.ordinal());
         let mut handle = sys::CUipcMemHandle { reserved: [0; HANDLE_LEN] };
         // SAFETY: the driver writes one handle.
         unsafe { cuda!(self.ordinal(), cuIpcGetMemHandle(&raw mut handle, base)) }?;
@@ -71,6 +73,7 @@ impl Gpu {
         }
         let _current = Current::keep();
         self.bind()?;
+        let _relaxed = RelaxedCapture::begin(self.ordinal());
         // SAFETY: two contexts that live.
         match unsafe { sys::cuCtxEnablePeerAccess(other.context(), 0) } {
             sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
@@ -96,6 +99,7 @@ impl Opened {
     pub fn new(gpu: &Arc<Gpu>, handle: &[u8; HANDLE_LEN]) -> Result<Self> {
         let _current = Current::keep();
         gpu.bind()?;
+        let _relaxed = RelaxedCapture::begin(gpu.ordinal());
         let (mut base, handle) = (0, sys::CUipcMemHandle { reserved: handle.map(|byte| byte as _) });
         let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         // SAFETY: the driver checks the handle, and writes one address.
@@ -108,12 +112,19 @@ impl Opened {
     pub fn base(&self) -> DevicePtr {
         self.base
     }
+
+    /// Its length in bytes; 0 if the driver does not know it.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        ask(Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, self.base).unwrap_or(0)
+    }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         let _current = Current::keep();
         if self.gpu.bind().is_ok() {
+            let _relaxed = RelaxedCapture::begin(self.gpu.ordinal());
             // SAFETY: opened by `new`, closed once; no copy uses it, as those that start copies see to.
             let _ = unsafe { sys::cuIpcCloseMemHandle(self.base.get()) };
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_attribute};
 
-use super::driver::Gpu;
+use super::driver::{Current, Gpu};
 use super::error::{CudaError, Result, cuda, failed};
 use super::pointer::DevicePtr;
 use super::relaxed::RelaxedCapture;
@@ -72,6 +72,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        let _current = Current::keep();
         if self.gpu.bind().is_ok() {
             // SAFETY: registered by `new`, and still mapped, as its caller promised.
             let _ = unsafe { sys::cuMemHostUnregister(std::ptr::with_exposed_provenance_mut(self.base)) };
@@ -152,6 +153,7 @@ impl PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
+        let _current = Current::keep();
         if self.gpu.bind().is_ok() {
             // As for memory of the GPU: a graph may be captured.
             let _relaxed = RelaxedCapture::begin(self.gpu.ordinal());

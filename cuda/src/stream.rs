@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cudarc::driver::sys::{self, CUresult, CUstream};
 use symrail_core::Backoff;
 
-use crate::driver::Gpu;
+use crate::driver::{Current, Gpu};
 use crate::error::{CudaError, Result, check, cuda, failed};
 use crate::event::Event;
 use crate::module::Kernel;
@@ -381,6 +381,7 @@ impl Drop for Graph {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        let _current = Current::keep();
         if self.marks.is_some() && self.gpu.bind().is_ok() {
             // SAFETY: created by `new`, destroyed once; the driver keeps the resources of running kernels.
             let _ = unsafe { sys::cuStreamDestroy_v2(self.raw) };

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use nix::sys::memfd::MFdFlags;
 use serde::{Deserialize, Serialize};
@@ -24,8 +23,8 @@ use super::{Copying, DeviceMemory, Devices, Mapped};
 
 /// Bytes that a GPU's engine copies once at the start, to itself.
 const FIRST_COPIES: usize = 1 << 20;
-/// The longest wait for copies behind which another one could not be started.
-const LONGEST_WAIT: Duration = Duration::from_secs(20);
+const WHAT: &str = "shared memory of a GPU";
+const NOT_OF_CUDA_MALLOC: &str = "it is not memory of cudaMalloc";
 /// Exports for rails are of whole pages.
 const PAGE: u64 = 4096;
 
@@ -151,19 +150,22 @@ impl Devices for Cuda {
 
     fn add(&self, memory: DeviceMemory) -> Result<Option<Exported>, String> {
         let DeviceMemory { device, base, len } = memory;
-        let gpu = self.0.gpu(device)?;
         for end in [base, base + (len - 1)] {
-            if device_of(end) != Some(device) {
+            if is_present() && device_of(end) != Some(device) {
                 return Err(format!("what is at {end:#x} is not in the memory of GPU {device}"));
             }
         }
+        let gpu = self.0.gpu(device)?;
         let _current = Current::keep();
         let exported = Exported::of_gpu(&gpu, DevicePtr::new(base), len.next_multiple_of(PAGE));
         Ok(exported.inspect_err(|error| tracing::debug!(%error, len, "rails do not reach this memory")).ok())
     }
 
-    fn remove(&self, memory: DeviceMemory) {
-        lock(&OF_THIS_PROCESS).retain(|_, shared| *shared != memory);
+    fn remove(&self, memory: DeviceMemory, shared: Option<&[u8]>) {
+        let shared = shared.map(|shared| encoding::decode::<Shared>(shared, WHAT, 0));
+        if let Some(Ok(Shared { number, .. })) = shared {
+            lock(&OF_THIS_PROCESS).remove(&number);
+        }
         if let Some(gpu) = self.0.open().get_mut(memory.device) {
             gpu.engine.settle();
         }
@@ -179,17 +181,28 @@ impl Devices for Cuda {
         Ok(encoding::encode(&Shared { number, handle }))
     }
 
-    fn map(&self, device: i32, shared: &[u8]) -> Result<Box<dyn Mapped>, String> {
-        let Shared { number, handle } = encoding::decode(shared, "shared memory of a GPU", 0).map_err(text)?;
+    fn map(&self, device: i32, shared: &[u8], len: u64) -> Result<Box<dyn Mapped>, String> {
+        let Shared { number, handle } = encoding::decode(shared, WHAT, 0).map_err(text)?;
         let gpu = self.0.gpu(device)?;
         let here = lock(&OF_THIS_PROCESS).get(&number).copied();
-        if let Some(DeviceMemory { device, base, .. }) = here {
-            gpu.reach(&*self.0.gpu(device)?).map_err(text)?;
-            return Ok(Box::new(Whole { base, _opened: None }));
+        let other_length = || "it has another length than its owner's metadata says".to_owned();
+        if let Some(memory) = here {
+            if memory.len != len {
+                return Err(other_length());
+            }
+            if memory.device != device {
+                // Access to all memory of a context is that to its memory of cudaMalloc.
+                handle.ok_or(NOT_OF_CUDA_MALLOC)?;
+                gpu.reach(&*self.0.gpu(memory.device)?).map_err(text)?;
+            }
+            return Ok(Box::new(Whole { base: memory.base, _opened: None }));
         }
-        let (offset, handle) = handle.ok_or("it is not memory of cudaMalloc")?;
+        let (offset, handle) = handle.ok_or(NOT_OF_CUDA_MALLOC)?;
         let handle: [u8; HANDLE_LEN] = handle.try_into().map_err(|_| "its handle has another size")?;
         let opened = Opened::new(&gpu, &handle).map_err(text)?;
+        if offset.checked_add(len).is_none_or(|end| end > opened.bytes()) {
+            return Err(other_length());
+        }
         Ok(Box::new(Whole { base: opened.base().get().wrapping_add(offset), _opened: Some(opened) }))
     }
 
@@ -207,13 +220,10 @@ impl Devices for Cuda {
         let _current = Current::keep();
         let event = Event::new(&gpu).map_err(text)?;
         // SAFETY: the caller's promise.
-        let started = unsafe { batch.start(&stream) }.and_then(|()| event.record(&stream));
-        if let Err(error) = started {
-            // Some of them may be under way.
-            let _ = stream.wait(LONGEST_WAIT);
-            return Err(text(error));
-        }
-        Ok(Box::new(Started { event, _stream: stream }))
+        let started = unsafe { batch.start(&stream) };
+        // Some may be under way where one could not be started. A stream without events runs nothing.
+        event.record(&stream).map_err(text)?;
+        Ok(Box::new(Started { event, failed: started.err().map(text), _stream: stream }))
     }
 }
 
@@ -231,6 +241,8 @@ impl Mapped for Whole {
 
 struct Started {
     event: Event,
+    /// Why not all copies were started.
+    failed: Option<String>,
     _stream: Arc<Stream>,
 }
 
@@ -239,7 +251,7 @@ impl Copying for Started {
         let _current = Current::keep();
         match self.event.has_passed() {
             Ok(false) => None,
-            Ok(true) => Some(Ok(())),
+            Ok(true) => Some(self.failed.take().map_or(Ok(()), Err)),
             Err(error) => Some(Err(text(error))),
         }
     }

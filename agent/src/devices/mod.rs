@@ -32,8 +32,9 @@ pub trait Devices: Send + Sync {
     /// There is no such device, or the memory is not its.
     fn add(&self, memory: DeviceMemory) -> Result<Option<Exported>, String>;
 
-    /// Forgets memory that was prepared, after the copies between it and the staging buffer that have been started.
-    fn remove(&self, memory: DeviceMemory);
+    /// Forgets memory that was prepared, and what it was shared by, after the copies between it and the staging buffer
+    /// that have been started.
+    fn remove(&self, memory: DeviceMemory, shared: Option<&[u8]>);
 
     /// What another agent on this host needs for [`Devices::map`].
     ///
@@ -41,11 +42,11 @@ pub trait Devices: Send + Sync {
     /// The memory cannot be mapped by others.
     fn share(&self, memory: DeviceMemory) -> Result<Vec<u8>, String>;
 
-    /// Makes memory of another agent, or of this one, accessible to copies of `device`.
+    /// Makes `len` bytes of another agent, or of this one, accessible to copies of `device`.
     ///
     /// # Errors
-    /// The device does not reach it.
-    fn map(&self, device: i32, shared: &[u8]) -> Result<Box<dyn Mapped>, String>;
+    /// The device does not reach it, or it has another length.
+    fn map(&self, device: i32, shared: &[u8], len: u64) -> Result<Box<dyn Mapped>, String>;
 
     /// Starts copies by `device`, one end of each in its memory, and the other in memory that it has mapped.
     ///
@@ -53,7 +54,7 @@ pub trait Devices: Send + Sync {
     /// The memory stays until the copies have ended, and the mappings, too.
     ///
     /// # Errors
-    /// A copy could not be started. None is under way then.
+    /// No copy could be started. If only some could not, that is the outcome.
     unsafe fn copy(&self, device: i32, copies: &mut dyn Iterator<Item = Between>) -> Result<Box<dyn Copying>, String>;
 }
 

@@ -139,7 +139,7 @@ impl Devices for Handle {
         if inside { Ok(None) } else { Err(format!("what is at {base:#x} is not in the memory of device {device}")) }
     }
 
-    fn remove(&self, _: DeviceMemory) {
+    fn remove(&self, _: DeviceMemory, _: Option<&[u8]>) {
         self.0.removed.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -148,7 +148,7 @@ impl Devices for Handle {
         Ok(encoding::encode(&(self.0.handle.encode(), offset)))
     }
 
-    fn map(&self, device: i32, shared: &[u8]) -> Result<Box<dyn Mapped>, String> {
+    fn map(&self, device: i32, shared: &[u8], _: u64) -> Result<Box<dyn Mapped>, String> {
         assert_eq!(device, DEVICE);
         let decoded: Result<(Vec<u8>, u64), _> = encoding::decode(shared, "shared memory", 0);
         let (handle, offset) = decoded.map_err(|error| error.to_string())?;

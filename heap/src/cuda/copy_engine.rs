@@ -153,6 +153,8 @@ impl CudaCopyEngine {
         let (gpu, memory) = (self.gpu.ordinal(), (copy.memory + part.at) as sys::CUdeviceptr);
         // SAFETY: a part is within the copy, whose host end is in the staging buffer.
         let host = unsafe { copy.host.add(part.at) };
+        // SAFETY: as in `copy`.
+        let plain = || unsafe { cuda!(gpu, cuMemcpyHtoDAsync_v2(memory, host.cast(), part.len, stream)) };
         match part.form {
             Form::Rows => {
                 let row = part.len / 2;
@@ -177,16 +179,18 @@ impl CudaCopyEngine {
                 // SAFETY: as in `copy`; the two rows are the part.
                 unsafe { cuda!(gpu, cuMemcpy2DAsync_v2(&raw const rows, stream)) }
             }
+            // Streams may refuse words in memory of another context.
             // SAFETY: the bytes are the copy's until it ends, and the driver checks the device's address.
             Form::Word if part.len == 8 => unsafe {
                 cuda!(gpu, cuStreamWriteValue64_v2(stream, memory, host.cast::<u64>().read_unaligned(), 0))
+                    .or_else(|_| plain())
             },
             // SAFETY: the same.
             Form::Word => unsafe {
                 cuda!(gpu, cuStreamWriteValue32_v2(stream, memory, host.cast::<u32>().read_unaligned(), 0))
+                    .or_else(|_| plain())
             },
-            // SAFETY: as in `copy`.
-            Form::Bytes => unsafe { cuda!(gpu, cuMemcpyHtoDAsync_v2(memory, host.cast(), part.len, stream)) },
+            Form::Bytes => plain(),
         }
     }
 

@@ -163,7 +163,9 @@ impl Target {
         task.step = Step::Copy;
         match request.kind {
             RequestKind::Amo => {
-                self.change_word(ctx, key, request.offset, request.ty, true);
+                if !self.change_word(ctx, key, request.offset, request.ty, true) {
+                    self.finish(agent, key, Refusal::OutOfSegment);
+                }
                 return true;
             }
             RequestKind::Put | RequestKind::PutSignal if len == 0 => {
@@ -247,15 +249,17 @@ impl Target {
         }
     }
 
-    fn change_word(&mut self, ctx: &StageContext<'_>, key: usize, offset: u64, ty: AmoType, fetch: bool) {
+    /// Changes a word; returns `false` if its memory was deregistered since the request came.
+    fn change_word(&mut self, ctx: &StageContext<'_>, key: usize, offset: u64, ty: AmoType, fetch: bool) -> bool {
         let (Some(task), Some(at)) = (self.tasks.get_mut(key), ctx.memory.local(offset, ty.size() as u64)) else {
-            return;
+            return false;
         };
         let Request { op, operand, second, .. } = task.request;
         task.waits += 1;
         let compare = if fetch { second } else { 0 };
         let after_data = !fetch && task.place.len > 0;
         self.words.request(WordRequest { address: at.addr(), ty, op, operand, compare, fetch, after_data, task: key });
+        true
     }
 
     fn begin_words(&mut self, ctx: &mut StageContext<'_>, agent: &mut Agent) {

@@ -10,6 +10,8 @@ import statistics
 import sys
 import time
 
+# Odd lengths end in words and single bytes.
+ODD = [1, 3, 4, 8, 13, 24, 100, 4093, 4099, 65537, (1 << 20) + 5]
 LISTS = [(1, 64 << 20), (1, 1 << 20), (256, 4 << 10), (512, 64 << 10), (4096, 16 << 10)]
 TOTAL = 1 << 30
 MAPPED = os.environ.get("SYMRAIL_DISABLE_P2P", "0") in ("", "0")
@@ -54,7 +56,8 @@ def owner(pipe):
         elif command == "check":
             # At once behind the notification: the bytes must be there.
             count, page, seed, at = arguments
-            found = agent.notification(timeout=60)
+            while (found := agent.notification(timeout=60)) is not None and not found.message:
+                pass
             assert found is not None and found.message == b"%d" % seed, found
             pages = memory[: TOTAL // page * page].view(-1, page)
             right = bool((pages[at] == pattern(torch, count, page, seed)).all())
@@ -110,6 +113,24 @@ def checks(torch, agent, memory, blocks, pipe, base):
         assert int(memory.count_nonzero()) == 0, f"{count} x {page} bytes read: others changed"
         torch.cuda.synchronize()
         print(f"every byte of {count} x {page} bytes is right, written and read", flush=True)
+
+
+def odd_lengths(torch, agent, memory, blocks, base):
+    """Of all parts at once, at addresses that are no multiples either; and back, to another place."""
+    places = [(index * (2 << 20) + index, length) for index, length in enumerate(ODD)]
+    pattern_of = pattern(torch, 1, 64 << 20, 77).view(-1)
+    memory.zero_()
+    memory[: 64 << 20] = pattern_of
+    torch.cuda.synchronize()
+    local = [(blocks.address + at, length) for at, length in places]
+    remote = [(base + at + 3, length) for at, length in places]
+    back = [(blocks.address + (512 << 20) + at + 1, length) for at, length in places]
+    agent.write(local, remote, "owner").wait(timeout=60)
+    agent.read(back, remote, "owner").wait(timeout=60)
+    for at, length in places:
+        found = memory[(512 << 20) + at + 1 :][:length]
+        assert (found == pattern_of[at : at + length]).all(), f"{length} bytes at {at}"
+    print("odd lengths are right", flush=True)
 
 
 def host_memory(torch, agent, memory, blocks, pipe, base):
@@ -185,6 +206,17 @@ def figures(torch, agent, memory, blocks, pipe, base):
                 synchronize()
 
             row(f"{direction} 1 x {size >> 10} KiB", size, one, copy)
+        size = 1 << 20
+        told = agent.prepare(direction, [(blocks.address, size)], [(base, size)], "owner")
+
+        def notified(told=told):
+            told.post(b"").wait()
+
+        def copied(size=size):
+            other[:size].copy_(here[:size], non_blocking=True)
+            synchronize()
+
+        row(f"{direction} 1 x 1024 KiB, notification", size, notified, copied)
         size, count = 1 << 20, 16
         many = [
             agent.prepare(direction, [(blocks.address + i * size, size)], [(base + i * size, size)], "owner")
@@ -246,7 +278,14 @@ def main():
     ask(pipe, "load", agent.metadata())
     print("two processes,", torch.cuda.device_count(), "GPUs;", "mapped" if MAPPED else "staged", flush=True)
     checks(torch, agent, memory, blocks, pipe, base)
+    odd_lengths(torch, agent, memory, blocks, base)
     host_memory(torch, agent, memory, blocks, pipe, base)
+    last = torch.cuda.device_count() - 1
+    torch.cuda.set_device(last)
+    for _ in range(20):
+        agent.write([(blocks.address, 1 << 20)], [(base, 1 << 20)], "owner", notify=b"").wait(timeout=60)
+    assert torch.empty(1, device="cuda").get_device() == torch.cuda.current_device() == last, "another GPU is current"
+    torch.cuda.set_device(0)
     if "short" not in sys.argv:
         figures(torch, agent, memory, blocks, pipe, base)
 
