@@ -14,9 +14,6 @@ use crate::plan::Collective;
 /// Elements with a scale in common.
 pub const GROUP: u64 = 128;
 
-/// The least bytes of a chunk, of which a block then has two: while one is added up, the other one is on its way.
-const LEAST_CHUNK: u64 = 16 << 10;
-
 /// What the output is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaled {
@@ -198,11 +195,7 @@ impl RmsNorm {
         // A chunk's slots adjoin in a ring of four.
         let fits = [1, 2, STRAIGHT_SLOTS].map(|slots| slots * sizes.slot / stride).into_iter().find(|&rows| rows > 0);
         let (rows_of_chunk, chunk) = match fits {
-            Some(rows) => {
-                let halved = rows_of_block.div_ceil(2);
-                let rows = rows_of_block.min(rows).min(if halved * stride < LEAST_CHUNK { rows } else { halved });
-                (rows, rows * stride)
-            }
+            Some(rows) => (rows_of_block.min(rows), rows_of_block.min(rows) * stride),
             None => (1, row.div_ceil(row.div_ceil(sizes.slot)).next_multiple_of(16)),
         };
         let parts = if fits.is_some() { 1 } else { row.div_ceil(chunk) };
