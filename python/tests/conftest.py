@@ -77,10 +77,10 @@ def mpirun(pes: int) -> list[str]:
     return [found, "--oversubscribe", *as_root, "-n", str(pes)]
 
 
-def python_with_torch() -> str:
-    """A Python that has torch: this one, or the system's."""
+def python_with_torch(needs: str = "") -> str:
+    """A Python that has torch, and in which the code `needs` succeeds: this one, or the system's."""
     for python in (sys.executable, "/usr/bin/python3"):
-        tried = [python, "-c", "import torch, numpy"]
+        tried = [python, "-c", f"import torch, numpy\n{needs}"]
         if Path(python).exists() and subprocess.run(tried, capture_output=True).returncode == 0:
             return python
-    pytest.skip("there is no torch")
+    pytest.skip(f"there is no torch with {needs}" if needs else "there is no torch")

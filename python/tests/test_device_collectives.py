@@ -34,7 +34,7 @@ def test_who_does_not_come_is_named() -> None:
 
 def test_tensors_of_torch() -> None:
     program = str(PROGRAMS / "device_collectives_torch.py")
-    (ended,) = finish([start([launcher(), "run", "-n", "2", "--", python_with_torch(), program])])
+    (ended,) = finish([start([launcher(), "run", "-n", "2", "--", python_with_torch("torch.float8_e4m3fn"), program])])
     assert ended.returncode == 0, ended
     assert ended.stdout.count("tensors are right") == 2, ended
 

@@ -11,7 +11,8 @@ WAYS = {"mapped": (), "two hosts over two rails": ("--hosts", "2", "--rails", "2
 
 def with_torch(program: str, *args: str, options: tuple[str, ...] = (), pes: int = 2) -> str:
     """Runs a program by a Python that has torch; it must succeed."""
-    command = [launcher(), "run", "-n", str(pes), *options, "--", python_with_torch(), str(PROGRAMS / program), *args]
+    python = python_with_torch("import ml_dtypes")
+    command = [launcher(), "run", "-n", str(pes), *options, "--", python, str(PROGRAMS / program), *args]
     (ended,) = finish([start(command)])
     assert ended.returncode == 0, f"exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
