@@ -191,9 +191,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         """The memory of rows that return."""
         must_not_capture("the host does not wait for the GPU, as get_local_buffer_tensor does")
         self._must_be_closed("low_latency_combine")
-        if self.held is None:
-            raise StateError("get_local_buffer_tensor: there are no buffers since a call failed that made others")
-        return self.held.returned()
+        return self.left().returned()
 
     def next_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """A tensor for the next combine with `zero_copy`; one for all handles of a shape."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _symrail
 from .._gpu import reached
-from ..errors import ArgumentError, StateError
+from ..errors import ArgumentError
 from ._high import Handle
 from ._on_gpu import ROW_ALIGN, Held, address, current_stream, must_not_capture
 
@@ -175,9 +175,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
 
     def returned(self) -> _symrail.Memory | None:
         """The memory of rows that return, if there is some."""
-        if self.held is None:
-            raise StateError("get_local_buffer_tensor: there are no buffers since a call failed that made others")
-        return self.held.returned()
+        return self.left().returned()
 
     def next_combine_buffer(self, handle: Handle, hidden: int, dtype: Any) -> Any:
         """See `Buffer.get_next_combine_buffer`."""

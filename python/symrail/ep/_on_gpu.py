@@ -125,6 +125,12 @@ class Held(Generic[B]):
             raise ArgumentError("there was no dispatch")
         return self.held
 
+    def left(self) -> B:
+        """The buffers that earlier calls have left, for `get_local_buffer_tensor`."""
+        if self.held is None:
+            raise StateError("get_local_buffer_tensor: there are no buffers since a call failed that made others")
+        return self.held
+
     def check(self) -> None:
         """Raises the errors of calls that are over on the GPU."""
         if self.held is not None:
