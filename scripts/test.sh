@@ -175,35 +175,47 @@ script() { # log name script: exit code 0: passed; 77: skipped
   esac
 }
 
-# No tests beside the guest: an emulated machine gets its time limits by the processors that it has. The models have no
-# time limits, and take the time that the guest leaves.
-(renice -n 19 -p $BASHPID > /dev/null; models) > "$logs/models.out" 2>&1 &
-models=$!
+# One way on all machines: the harness that comes with Rust; its tests of one binary share a process, as they expect.
+workspace() { # log options…
+  run "$1" 600 env RUST_TEST_THREADS=$((1 + $(nproc))) cargo test --workspace --no-fail-fast "${@:2}" -- --show-output
+}
+# Tests that compute, and have no time limits.
+computing="torture simulated nvrtc emulated"
+
+# Beside the guest only what has no time limits, in the time that it leaves: an emulated machine gets its time limits by
+# the processors that it has.
+(
+  renice -n 10 -p $BASHPID > /dev/null
+  models
+  heading "tests of the workspace that compute"
+  # shellcheck disable=SC2046,SC2086
+  workspace computing $(printf -- '--test %s ' $computing)
+) > "$logs/beside-guest.out" 2>&1 &
+computing_tests=$!
 guest
-wait $models
-cat "$logs/models.out"
 
 # Three programs at a time, since tests wait half of their time. What the others print follows.
 python_package > "$logs/beside.out" 2>&1 &
 beside=$!
 
-# One way on all machines: the harness that comes with Rust; its tests of one binary share a process, as they expect.
-workspace() { # log options…
-  run "$1" 600 env RUST_TEST_THREADS=$((1 + $(nproc))) cargo test --workspace --no-fail-fast "${@:2}" -- --show-output
-}
 heading "tests of the workspace"
 # Programs named `it` are half of the work. `--lib` in place of a runner would also build libraries without tests.
 workspace it --test it > "$logs/it.out" 2>&1 &
 it=$!
-not_it="['sh', '-c', 'case \$0 in */it-*) ;; *) exec \"\$0\" \"\$@\" ;; esac']"
-workspace others --config "target.'cfg(unix)'.runner = $not_it"
+# shellcheck disable=SC2086
+elsewhere=$(printf '*/%s-*|' it $computing)
+others="['sh', '-c', 'case \$0 in ${elsewhere%|}) ;; *) exec \"\$0\" \"\$@\" ;; esac']"
+workspace others --config "target.'cfg(unix)'.runner = $others"
 others=$?
 wait $it
 it=$?
 cat "$logs/it.out"
+wait $computing_tests
+computing=$?
+cat "$logs/beside-guest.out"
 wait $beside
 cat "$logs/beside.out"
-for log in it others; do
+for log in it others computing; do
   elsewhere=
   [ ! -e "$logs/guest" ] || elsewhere='/verbs_[^/]*[.]rs'
   code=${!log}
