@@ -134,7 +134,9 @@ impl Sink<'_> {
         if source >= self.core.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
-        self.core.remember(source);
+        if !self.core.remember(source) {
+            return Ok(());
+        }
         self.core.note_keepalive(source, origin, self.lane);
         Ok(())
     }
@@ -145,7 +147,9 @@ impl Sink<'_> {
             if request.source >= self.core.profile.n_pes() {
                 return Err("its source is not a PE of this job");
             }
-            self.core.remember(request.source);
+            if !self.core.remember(request.source) {
+                return Ok(());
+            }
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
@@ -160,12 +164,11 @@ impl Sink<'_> {
 }
 
 impl Core {
-    /// Notes that a PE has sent a message, so that a proxy endpoint can connect it and answer.
+    /// Notes that a PE has sent a message, so that a proxy endpoint can connect it and answer. Returns whether the message
+    /// is to be read.
     #[inline]
-    fn remember(&mut self, pe: Pe) {
-        if self.profile.role() == Role::Proxy {
-            self.lanes.remember(pe);
-        }
+    fn remember(&mut self, pe: Pe) -> bool {
+        self.profile.role() != Role::Proxy || self.lanes.remember(pe)
     }
 
     /// Counts a message or an immediate that did not have this endpoint's token.

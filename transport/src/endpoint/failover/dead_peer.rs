@@ -74,8 +74,8 @@ impl Core {
                 self.drop_backlog(lane, dest);
             }
         }
-        for at in 0.. {
-            let Some(pe) = self.lanes.addressed(at) else { break };
+        for at in 0..self.lanes.records() {
+            let Some(pe) = self.lanes.addressed(at) else { continue };
             if self.is_silent(pe, limit) {
                 self.take_down_all(pe, limit);
                 self.give_up_unreached(pe);
