@@ -349,7 +349,10 @@ impl Core {
         if source >= self.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
-        let Some(lane) = self.lanes.lane_of(source, reply.lane.into()) else { return Err("it is about no lane") };
+        let Some(lane) = self.lanes.lane_of(source, reply.lane.into()) else {
+            // A late one of a peer that was removed is none of its faults.
+            return if self.lanes.is_lost(source) { Ok(()) } else { Err("it is about no lane") };
+        };
         let Some(c) = self.lanes.get_mut(source, lane) else { return Ok(()) };
         if reply.after.wrapping_sub(c.applied).cast_signed() > 0 {
             return Ok(()); // an earlier reply with outcomes was lost; its requests will be sent again

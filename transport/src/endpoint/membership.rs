@@ -37,6 +37,11 @@ impl Endpoint {
     pub(super) fn forget_removed(&mut self) {
         let mut removed = std::mem::take(&mut self.core.recovery.removed);
         removed.retain(|&pe| {
+            if self.core.recovery.is_leaving(pe) {
+                return true;
+            }
+            // One that was lost before may have got messages since.
+            self.core.drop_messages(pe);
             let over = self.core.is_over_with(pe);
             if over {
                 self.forget(pe);
@@ -69,8 +74,6 @@ impl Core {
     /// Whether nothing is under way to a peer that was removed.
     fn is_over_with(&self, pe: Pe) -> bool {
         let host = self.profile.answer_to(pe, FROM_HOST);
-        !self.recovery.is_leaving(pe)
-            && self.ops.on(pe).is_empty()
-            && ![pe, host].iter().any(|&dest| self.queue.has_any(dest))
+        self.ops.on(pe).is_empty() && ![pe, host].iter().any(|&dest| self.queue.has_any(dest))
     }
 }

@@ -146,6 +146,11 @@ impl Core {
         self.lanes.give_up(pe, why);
         self.recovery.given_up.push(pe);
         operations.into_iter().for_each(|id| self.finish(id));
+        self.drop_messages(pe);
+    }
+
+    /// Drops everything that waits for a PE or for its acknowledgement.
+    pub(in crate::endpoint) fn drop_messages(&mut self, pe: Pe) {
         for lane in 0..self.profile.rails() {
             self.drop_backlog(lane, pe);
             let Some(c) = self.lanes.get_mut(pe, lane) else { continue };
