@@ -156,7 +156,8 @@ impl Agent {
     /// only in ways that allow for concurrent changes.
     ///
     /// # Errors
-    /// No bytes; no CUDA driver, no such GPU, or memory that is not its; the error of the provider.
+    /// No bytes; no CUDA driver, no such GPU, or memory that is not its; with `SYMRAIL_GPUDIRECT=on` memory that rails do
+    /// not reach; the error of the provider.
     pub unsafe fn register_device(&self, base: u64, len: u64, device: i32) -> Result<MemoryId> {
         let refused = |why: String| Error::Argument { what: "memory of a GPU", why };
         if base == 0 || len == 0 || base.checked_add(len).is_none() {
@@ -165,9 +166,10 @@ impl Agent {
         let (memory, sharing) = (DeviceMemory { device, base, len }, &self.shared.sharing);
         let exported = sharing.devices.add(memory).map_err(refused)?;
         let address = std::ptr::with_exposed_provenance_mut(base as usize);
+        let exported = exported.as_ref().map_err(String::clone);
         // SAFETY: the caller's promise.
-        let memory_of_session =
-            unsafe { self.shared.session.register_staged(address, len as usize, exported.as_ref()) }?;
+        let registered = unsafe { self.shared.session.register_staged(address, len as usize, exported) };
+        let memory_of_session = registered.inspect_err(|_| sharing.devices.remove(memory, None))?;
         let id = memory_of_session.offset();
         let local = Arc::new(Registered::own(&self.shared.session, memory_of_session));
         sharing.add(id, memory);

@@ -4,14 +4,31 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symrail_proxy::session::memory::Memory;
-
-use crate::devices::{Devices, Mapped};
+use crate::devices::Mapped;
 use crate::memory::MemoryId;
 use crate::sharing::Message;
 
-/// Mappings of memory by the numbers of the devices that copy; `None` for those that do not reach it.
-type ByDevice = HashMap<i32, Option<Arc<dyn Mapped>>>;
+/// A device's mapping of memory.
+enum Mapping {
+    /// A thread makes it.
+    InMaking,
+    /// The device does not reach the memory.
+    None,
+    Made(Arc<dyn Mapped>),
+}
+
+impl Mapping {
+    fn is_in_use(&self) -> bool {
+        match self {
+            Mapping::InMaking => true,
+            Mapping::None => false,
+            Mapping::Made(mapped) => Arc::strong_count(mapped) > 1,
+        }
+    }
+}
+
+/// Mappings of memory by the numbers of the devices that copy.
+type ByDevice = HashMap<i32, Mapping>;
 
 enum State {
     /// The owner was asked this question, at this time.
@@ -20,9 +37,20 @@ enum State {
     Told(Option<Vec<u8>>, ByDevice),
 }
 
+/// What is known of a device's mapping of memory.
+pub enum Found {
+    /// The owner has not answered yet, or a thread makes the mapping.
+    Unknown,
+    /// There is none, or not now.
+    No,
+    Mapped(Arc<dyn Mapped>),
+    /// The caller has to make it from this, and to return it to [`Mappings::made`].
+    ToMap(Vec<u8>),
+}
+
 /// How a device's copies get to memory.
 pub enum Reach {
-    /// The owner has not answered yet.
+    /// It is not known yet.
     Unknown,
     /// They do not, or not now.
     No,
@@ -43,30 +71,47 @@ pub struct Mappings {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Mappings {
-    /// How copies of `device` get to memory. The first call asks the owner by `ask`.
-    pub fn find(&mut self, devices: &dyn Devices, device: i32, memory: &Memory, ask: impl FnOnce(u64)) -> Reach {
-        let (id, len) = (memory.offset(), memory.len());
+    /// The mapping of memory for copies of `device`. The first call asks the owner by `ask`.
+    pub fn find(&mut self, device: i32, id: MemoryId, ask: impl FnOnce(u64)) -> Found {
         match self.known.get_mut(&id) {
             // The owner must be told of the end of the last mapping first.
-            None if self.ending.iter().any(|(ending, _)| *ending == id) => Reach::No,
+            None if self.ending.iter().any(|(ending, _)| *ending == id) => Found::No,
             None => {
                 self.questions += 1;
                 self.known.insert(id, State::Asked(self.questions, Instant::now()));
                 ask(self.questions);
-                Reach::Unknown
+                Found::Unknown
             }
-            Some(State::Asked(_, since)) if since.elapsed() > PATIENCE => Reach::No,
-            Some(State::Asked(..)) => Reach::Unknown,
-            Some(State::Told(None, _)) => Reach::No,
-            Some(State::Told(Some(shared), by_device)) => {
-                let map = || {
-                    let mapped = devices.map(device, shared, len);
-                    let why = |why: &String| tracing::info!(device, why, "memory of another agent is not mapped");
-                    mapped.inspect_err(why).ok().map(Arc::from)
-                };
-                by_device.entry(device).or_insert_with(map).clone().map_or(Reach::No, Reach::Mapped)
-            }
+            Some(State::Asked(_, since)) if since.elapsed() > PATIENCE => Found::No,
+            Some(State::Asked(..)) => Found::Unknown,
+            Some(State::Told(None, _)) => Found::No,
+            Some(State::Told(Some(shared), by_device)) => match by_device.get(&device) {
+                Some(Mapping::InMaking) => Found::Unknown,
+                Some(Mapping::None) => Found::No,
+                Some(Mapping::Made(mapped)) => Found::Mapped(Arc::clone(mapped)),
+                None => {
+                    by_device.insert(device, Mapping::InMaking);
+                    Found::ToMap(shared.clone())
+                }
+            },
         }
+    }
+
+    /// Takes the mapping for which [`Mappings::find`] has asked, or that the device does not reach the memory. If it has
+    /// been withdrawn meanwhile, the mapping ends.
+    pub fn made(&mut self, id: MemoryId, device: i32, mapped: Option<Arc<dyn Mapped>>) -> Reach {
+        if let Some(State::Told(_, by_device)) = self.known.get_mut(&id)
+            && let Some(mapping) = by_device.get_mut(&device)
+        {
+            *mapping = mapped.clone().map_or(Mapping::None, Mapping::Made);
+            return mapped.map_or(Reach::No, Reach::Mapped);
+        }
+        // The owner is told of its end, which comes first.
+        drop(mapped);
+        if let Some((_, by_device)) = self.ending.iter_mut().find(|(ending, _)| *ending == id) {
+            by_device.remove(&device);
+        }
+        Reach::No
     }
 
     /// Notes the answer of the owner to a question.
@@ -108,7 +153,7 @@ impl Mappings {
         self.known.retain(|id, state| !matches!(state, State::Told(None, _)) || is_known(*id));
         let mut messages = Vec::new();
         self.ending.retain_mut(|(id, by_device)| {
-            by_device.retain(|_, mapped| mapped.as_ref().is_some_and(|mapped| Arc::strong_count(mapped) > 1));
+            by_device.retain(|_, mapping| mapping.is_in_use());
             let over = by_device.is_empty();
             messages.extend(over.then_some(Message::Unmapped(*id)));
             !over
@@ -119,14 +164,8 @@ impl Mappings {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use symrail_heap::copy_engine::{Between, CopyEngine};
-    use symrail_heap::export::Exported;
-
     use super::*;
-    use crate::devices::{Copying, DeviceMemory};
 
-    /// It maps everything.
     struct Any;
 
     impl Mapped for Any {
@@ -135,63 +174,45 @@ mod tests {
         }
     }
 
-    impl Devices for Any {
-        fn copy_engine(&self) -> Result<Box<dyn CopyEngine>, String> {
-            Err(String::new())
-        }
-
-        fn add(&self, _: DeviceMemory) -> Result<Option<Exported>, String> {
-            Ok(None)
-        }
-
-        fn remove(&self, _: DeviceMemory, _: Option<&[u8]>) {}
-
-        fn share(&self, _: DeviceMemory) -> Result<Vec<u8>, String> {
-            Ok(Vec::new())
-        }
-
-        fn map(&self, _: i32, _: &[u8], _: u64) -> Result<Box<dyn Mapped>, String> {
-            Ok(Box::new(Any))
-        }
-
-        unsafe fn copy(&self, _: i32, _: &mut dyn Iterator<Item = Between>) -> Result<Box<dyn Copying>, String> {
-            Err(String::new())
-        }
-    }
-
-    /// The handle of some memory, as a peer's.
-    fn memory() -> Memory {
-        let mut bytes = [0; 48];
-        bytes[..4].copy_from_slice(b"SyM1");
-        bytes[14] = 1;
-        bytes[16..24].copy_from_slice(&4096u64.to_le_bytes());
-        bytes[24..32].copy_from_slice(&64u64.to_le_bytes());
-        Memory::of_peer(2, &bytes).unwrap()
-    }
+    const ID: MemoryId = 4096;
 
     #[test]
     fn an_end_is_told_once_and_behind_the_last_use_and_late_answers_are_for_nobody() {
-        let (memory, mut mappings, mut asked) = (memory(), Mappings::default(), Vec::new());
-        let id = memory.offset();
-        assert!(matches!(mappings.find(&Any, 0, &memory, |question| asked.push(question)), Reach::Unknown));
-        mappings.end(id);
+        let (mut mappings, mut asked) = (Mappings::default(), Vec::new());
+        assert!(matches!(mappings.find(0, ID, |question| asked.push(question)), Found::Unknown));
+        mappings.end(ID);
         assert!(matches!(mappings.sweep(|_| true)[..], [Message::Unmapped(_)]));
-        assert!(matches!(mappings.find(&Any, 0, &memory, |question| asked.push(question)), Reach::Unknown));
-        mappings.told(id, asked[0], Some(Vec::new()));
-        assert!(
-            matches!(mappings.find(&Any, 0, &memory, |_| {}), Reach::Unknown),
-            "it was the first question's answer"
-        );
-        mappings.told(id, asked[1], Some(Vec::new()));
-        let Reach::Mapped(used) = mappings.find(&Any, 0, &memory, |_| {}) else { unreachable!() };
+        assert!(matches!(mappings.find(0, ID, |question| asked.push(question)), Found::Unknown));
+        mappings.told(ID, asked[0], Some(Vec::new()));
+        assert!(matches!(mappings.find(0, ID, |_| {}), Found::Unknown), "it was the first question's answer");
+        mappings.told(ID, asked[1], Some(vec![7]));
+        let Found::ToMap(shared) = mappings.find(0, ID, |_| {}) else { unreachable!() };
+        assert_eq!(shared, [7]);
+        assert!(matches!(mappings.find(0, ID, |_| {}), Found::Unknown), "one thread makes it");
+        let Reach::Mapped(used) = mappings.made(ID, 0, Some(Arc::new(Any))) else { unreachable!() };
+        assert!(matches!(mappings.find(0, ID, |_| {}), Found::Mapped(_)));
         for _ in 0..2 {
-            mappings.end(id);
+            mappings.end(ID);
             assert!(mappings.sweep(|_| true).is_empty(), "it is in use");
-            assert!(matches!(mappings.find(&Any, 0, &memory, |_| {}), Reach::No));
+            assert!(matches!(mappings.find(0, ID, |_| {}), Found::No));
         }
         assert!(!mappings.end_all(), "a lost peer's memory is in use");
         drop(used);
         assert_eq!(mappings.sweep(|_| true).len(), 1);
+        assert!(mappings.end_all());
+    }
+
+    #[test]
+    fn a_mapping_that_is_made_while_its_memory_is_withdrawn_ends_before_the_owner_is_told() {
+        let (mut mappings, made) = (Mappings::default(), Arc::new(Any));
+        mappings.find(0, ID, |_| {});
+        mappings.told(ID, 1, Some(Vec::new()));
+        assert!(matches!(mappings.find(0, ID, |_| {}), Found::ToMap(_)));
+        mappings.end(ID);
+        assert!(mappings.sweep(|_| true).is_empty() && !mappings.end_all(), "a thread maps it");
+        let reach = mappings.made(ID, 0, Some(Arc::clone(&made) as Arc<dyn Mapped>));
+        assert!(matches!(reach, Reach::No) && Arc::strong_count(&made) == 1, "it stays mapped");
+        assert!(matches!(mappings.sweep(|_| true)[..], [Message::Unmapped(ID)]));
         assert!(mappings.end_all());
     }
 }

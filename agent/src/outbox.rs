@@ -1,4 +1,4 @@
-//! Notifications to one peer: those that wait for room in its ring, and those whose writes have not ended.
+//! Messages of one stream to one peer: those that wait for room in its ring, and those whose writes have not ended.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
 use crate::error::{Error, Result};
-use crate::ring::{FRAGMENT, Fragment, Ring, SLOTS, slot, stamp};
+use crate::ring::{FRAGMENT, Fragment, Ring, SLOTS, Stream, stamp};
 use crate::sharing;
 
 /// The most bytes of a notification.
@@ -24,13 +24,11 @@ struct Message {
     bytes: Vec<u8>,
     /// The first byte that was not sent.
     at: usize,
-    /// It is for the agent itself.
-    internal: bool,
     delivery: Arc<Delivery>,
 }
 
-#[derive(Default)]
 pub struct Outbox {
+    stream: Stream,
     /// The number of the next fragment.
     next: u64,
     waiting: VecDeque<Message>,
@@ -39,6 +37,10 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    pub fn new(stream: Stream) -> Outbox {
+        Outbox { stream, next: 0, waiting: VecDeque::new(), under_way: VecDeque::new() }
+    }
+
     /// Whether a message is not too large.
     pub fn check(message: &[u8]) -> Result<()> {
         if message.len() > MOST_BYTES {
@@ -58,17 +60,17 @@ impl Outbox {
             let why = format!("{MOST_WAITING} wait for this agent, which takes none: send it fewer");
             return Err(Error::Argument { what: "notification", why });
         }
-        Ok(self.push(message.to_vec(), false))
+        Ok(self.push(message.to_vec()))
     }
 
     /// Adds a message to the agent itself.
     pub fn tell(&mut self, message: &sharing::Message) {
-        self.push(encoding::encode(message), true);
+        self.push(encoding::encode(message));
     }
 
-    fn push(&mut self, bytes: Vec<u8>, internal: bool) -> Arc<Delivery> {
+    fn push(&mut self, bytes: Vec<u8>) -> Arc<Delivery> {
         let delivery = Arc::new(Delivery::new());
-        self.waiting.push_back(Message { bytes, at: 0, internal, delivery: Arc::clone(&delivery) });
+        self.waiting.push_back(Message { bytes, at: 0, delivery: Arc::clone(&delivery) });
         delivery
     }
 
@@ -100,13 +102,13 @@ impl Outbox {
         }
         let most = FRAGMENT.min(session.copy_limit());
         while let Some(message) = self.waiting.front_mut() {
-            if self.next.saturating_sub(ours.taken_by_peer()) >= SLOTS {
+            if self.next.saturating_sub(ours.taken_by_peer(self.stream)) >= SLOTS {
                 return Ok(());
             }
             let rest = &message.bytes[message.at..];
             let (len, more) = (rest.len().min(most), rest.len() > most);
-            let at = |offset| theirs.place(slot(self.next) + offset);
-            let value = (AmoOp::Set, stamp(self.next, len, more, message.internal));
+            let at = |offset| theirs.place(self.stream.slot(self.next) + offset);
+            let value = (AmoOp::Set, stamp(self.next, len, more));
             // SAFETY: the source is copied during the call.
             let started =
                 unsafe { session.start_put_signal(at(8), (Source::Copied(rest.as_ptr()), len as u64), at(0), value) };
@@ -145,18 +147,19 @@ impl Outbox {
     }
 }
 
-/// Tells a peer how many fragments were taken out of the ring that it fills. Returns `false` if there is no room now.
-pub fn confirm(session: &Session, theirs: &Registered, taken: u64) -> symrail_transport::Result<bool> {
-    let word = theirs.place(0);
+/// Tells a peer how many fragments of a stream were taken out of the ring that it fills. Returns `false` if there is no
+/// room now.
+fn confirm(session: &Session, theirs: &Registered, stream: Stream, taken: u64) -> symrail_transport::Result<bool> {
+    let word = theirs.place(stream.taken());
     let nothing = (Source::Stable(std::ptr::null()), 0);
     // SAFETY: no byte is read from the source.
     let started = unsafe { session.start_put_signal(word, nothing, word, (AmoOp::Set, taken)) };
     Ok(started?.is_some())
 }
 
-/// A message that arrives in fragments.
-#[derive(Default)]
+/// A message of a stream that arrives in fragments.
 pub struct Incoming {
+    stream: Stream,
     /// The number of the next fragment.
     next: u64,
     confirmed: u64,
@@ -164,15 +167,18 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// The next whole message in `ring`, if it has arrived, and whether it is for the agent itself. `last` says that the
-    /// peer has left: it writes no more.
+    pub fn new(stream: Stream) -> Incoming {
+        Incoming { stream, next: 0, confirmed: 0, bytes: Vec::new() }
+    }
+
+    /// The next whole message in `ring`, if it has arrived. `last` says that the peer has left: it writes no more.
     ///
     /// # Errors
     /// A message that is too large.
-    pub fn next(&mut self, ring: &Ring, last: bool) -> Result<Option<(Vec<u8>, bool)>, String> {
+    pub fn next(&mut self, ring: &Ring, last: bool) -> Result<Option<Vec<u8>>, String> {
         // A ring holds so many. A peer that has not really left would go on for ever.
         while self.next - self.confirmed < 2 * SLOTS
-            && let Some(Fragment { bytes, more, internal }) = ring.fragment(self.next)
+            && let Some(Fragment { bytes, more }) = ring.fragment(self.stream, self.next)
         {
             self.next += 1;
             self.bytes.extend_from_slice(&bytes);
@@ -180,7 +186,7 @@ impl Incoming {
                 return Err(format!("it has sent a notification of more than {MOST_BYTES} bytes"));
             }
             if !more {
-                return Ok(Some((std::mem::take(&mut self.bytes), internal)));
+                return Ok(Some(std::mem::take(&mut self.bytes)));
             }
             // A long message needs room behind its first fragments.
             if !last && self.next - self.confirmed >= SLOTS / 2 {
@@ -192,7 +198,7 @@ impl Incoming {
 
     /// Confirms fragments to the peer, not each one alone.
     pub fn confirm(&mut self, session: &Session, theirs: &Registered) -> symrail_transport::Result<()> {
-        if self.next - self.confirmed >= SLOTS / 4 && confirm(session, theirs, self.next)? {
+        if self.next - self.confirmed >= SLOTS / 4 && confirm(session, theirs, self.stream, self.next)? {
             self.confirmed = self.next;
         }
         Ok(())

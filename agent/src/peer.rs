@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use symrail_core::{encoding, lock};
+use symrail_heap::HostIdentity;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Link, State as LinkState};
 use symrail_proxy::session::{Registered, Session};
@@ -12,10 +13,10 @@ use symrail_transport::Pe;
 
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
-use crate::mappings::{Mappings, Reach};
+use crate::mappings::{Found, Mappings, Reach};
 use crate::memory::MemoryId;
 use crate::outbox::{Delivery, Incoming, Outbox};
-use crate::ring::Ring;
+use crate::ring::{Ring, Stream};
 use crate::sharing::{Message, Sharing};
 
 /// A connection, and the rings at both of its ends.
@@ -23,21 +24,23 @@ pub struct Connection {
     link: Link,
     ours: Ring,
     theirs: Registered,
-    incoming: Incoming,
+    notifications: Incoming,
+    messages: Incoming,
 }
 
 impl Connection {
     pub fn new(link: Link, ours: Ring, theirs: Registered) -> Connection {
-        Connection { link, ours, theirs, incoming: Incoming::default() }
+        let [notifications, messages] = Stream::ALL.map(Incoming::new);
+        Connection { link, ours, theirs, notifications, messages }
     }
 }
 
-#[derive(Default)]
 struct State {
     /// Mostly one. There are two when both agents have connected at the same time.
     connections: Vec<Connection>,
-    /// It uses the first connection.
+    /// Notifications, and messages to the agent itself. They use the first connection.
     outbox: Outbox,
+    messages: Outbox,
     /// Its memory that is mapped here.
     mappings: Mappings,
 }
@@ -66,7 +69,7 @@ impl Peer {
             open: AtomicBool::new(pe == me),
             closed: AtomicBool::new(false),
             lost: OnceLock::new(),
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             memories: Mutex::default(),
         }
     }
@@ -128,7 +131,7 @@ impl Peer {
     pub fn tell(&self, session: &Session, message: &Message) {
         let mut state = lock(&self.state);
         if self.lost.get().is_none() {
-            state.outbox.tell(message);
+            state.messages.tell(message);
             let _ = state.send(session);
         }
     }
@@ -136,22 +139,44 @@ impl Peer {
     /// How copies of a device get to its memory.
     pub fn reach(&self, session: &Session, sharing: &Sharing, device: i32, memory: &Registered) -> Reach {
         let Some(host) = &sharing.host else { return Reach::No };
-        let mut state = lock(&self.state);
-        let State { outbox, mappings, .. } = &mut *state;
         let id = memory.offset();
+        let mut state = lock(&self.state);
+        let found = self.find(&mut state, session, (sharing, host), device, id);
+        drop(state);
+        let shared = match found {
+            Found::Unknown => return Reach::Unknown,
+            Found::No => return Reach::No,
+            Found::Mapped(mapped) => return Reach::Mapped(mapped),
+            Found::ToMap(shared) => shared,
+        };
+        // Without the lock: the driver may take long, and everything else that concerns the peer goes on.
+        let why = |why: &String| tracing::info!(device, why, "memory of another agent is not mapped");
+        let mapped = sharing.devices.map(device, &shared, memory.len()).inspect_err(why).ok().map(Arc::from);
+        lock(&self.state).mappings.made(id, device, mapped)
+    }
+
+    fn find(
+        &self,
+        state: &mut State,
+        session: &Session,
+        (sharing, host): (&Sharing, &HostIdentity),
+        device: i32,
+        id: MemoryId,
+    ) -> Found {
+        let State { messages, mappings, .. } = &mut *state;
         if self.pe != session.me() {
-            let ask = |question| outbox.tell(&Message::Map(id, question, host.clone()));
-            let reach = mappings.find(&*sharing.devices, device, memory, ask);
+            let ask = |question| messages.tell(&Message::Map(id, question, host.clone()));
+            let found = mappings.find(device, id, ask);
             let _ = state.send(session);
-            return reach;
+            return found;
         }
         let mut asked = None;
-        let reach = mappings.find(&*sharing.devices, device, memory, |question| asked = Some(question));
-        let Some(question) = asked else { return reach };
+        let found = mappings.find(device, id, |question| asked = Some(question));
+        let Some(question) = asked else { return found };
         // Nobody else has to know of the end of its own mappings.
         mappings.sweep(|id| self.knows(id));
         mappings.told(id, question, sharing.own(id));
-        mappings.find(&*sharing.devices, device, memory, |_| {})
+        mappings.find(device, id, |_| {})
     }
 
     /// Whether memory of it is in use here.
@@ -178,7 +203,7 @@ impl Peer {
             self.closed.fetch_or(ended.is_err(), Ordering::Relaxed);
         }
         for message in state.mappings.sweep(|id| self.knows(id)) {
-            state.outbox.tell(&message);
+            state.messages.tell(&message);
         }
         let sent = ended.and_then(|()| state.send(session).map_err(|error| error.to_string()));
         // Behind the looks at all of them: an end that has left has sent everything before, on whichever connection.
@@ -186,7 +211,8 @@ impl Peer {
         sent
     }
 
-    /// Receives notifications; the last ones, of an end that has left, whether there is room or not.
+    /// Receives messages to the agent itself, and notifications while there is room; the last ones, of an end that has
+    /// left, in any case.
     fn receive(
         &self,
         state: &mut State,
@@ -194,22 +220,25 @@ impl Peer {
         (inbox, sharing): (&Inbox, &Sharing),
         last: bool,
     ) -> Result<(), String> {
-        let State { connections, outbox, mappings } = state;
-        for connection in connections {
-            while (last || inbox.has_room())
-                && let Some((message, internal)) = connection.incoming.next(&connection.ours, last)?
-            {
-                if internal {
-                    self.handle(&message, (&mut *outbox, &mut *mappings), sharing)?;
-                } else {
-                    inbox.add(&self.name, message);
-                }
-                if connection.incoming.confirm(session, &connection.theirs).is_err() && !last {
+        let State { connections, messages, mappings, .. } = state;
+        for Connection { ours, theirs, notifications, messages: incoming, .. } in connections {
+            // A confirmation fails for a peer that is lost, which a look or an operation finds.
+            while let Some(message) = incoming.next(ours, last)? {
+                self.handle(&message, (&mut *messages, &mut *mappings), sharing)?;
+                if incoming.confirm(session, theirs).is_err() && !last {
                     break;
                 }
             }
-            // It fails for a peer that is lost, which a look or an operation finds.
-            let _ = connection.incoming.confirm(session, &connection.theirs);
+            let _ = incoming.confirm(session, theirs);
+            while (last || inbox.has_room())
+                && let Some(message) = notifications.next(ours, last)?
+            {
+                inbox.add(&self.name, message);
+                if notifications.confirm(session, theirs).is_err() && !last {
+                    break;
+                }
+            }
+            let _ = notifications.confirm(session, theirs);
         }
         Ok(())
     }
@@ -218,13 +247,13 @@ impl Peer {
     fn handle(
         &self,
         message: &[u8],
-        (outbox, mappings): (&mut Outbox, &mut Mappings),
+        (messages, mappings): (&mut Outbox, &mut Mappings),
         sharing: &Sharing,
     ) -> Result<(), String> {
         match encoding::decode(message, "a message about memory", self.pe).map_err(|error| error.to_string())? {
-            Message::Map(..) if outbox.is_full() => return Err("it asks and takes no answers".into()),
+            Message::Map(..) if messages.is_full() => return Err("it asks and takes no answers".into()),
             Message::Map(id, question, host) => {
-                outbox.tell(&Message::Shared(id, question, sharing.share(self.pe, id, &host)));
+                messages.tell(&Message::Shared(id, question, sharing.share(self.pe, id, &host)));
             }
             Message::Shared(id, question, shared) => mappings.told(id, question, shared),
             Message::Withdrawn(id) => mappings.end(id),
@@ -233,16 +262,16 @@ impl Peer {
         Ok(())
     }
 
-    /// Whether all its notifications have ended.
+    /// Whether all its notifications, and all messages to it, have ended.
     pub fn is_idle(&self) -> bool {
-        lock(&self.state).outbox.is_idle()
+        lock(&self.state).is_idle()
     }
 
     /// Fails everything that is not under way, now and later, and closes the connection.
     pub fn lose(&self, why: &str) {
         let error = self.lost.get_or_init(|| Error::Lost { agent: self.name.clone(), why: why.to_owned() });
         let mut state = lock(&self.state);
-        state.outbox.fail_waiting(error);
+        state.outboxes().for_each(|outbox| outbox.fail_waiting(error));
         state.close_if_unused();
     }
 
@@ -255,20 +284,33 @@ impl Peer {
     pub fn has_settled(&self) -> bool {
         let Some(error) = self.lost.get() else { return false };
         let mut state = lock(&self.state);
-        state.outbox.settle(error);
-        state.close_if_unused() && state.outbox.is_idle()
+        state.outboxes().for_each(|outbox| outbox.settle(error));
+        state.close_if_unused() && state.is_idle()
     }
 
     /// Fails everything, now and later, and closes the connection.
     pub fn fail(&self, why: &str) {
         self.lose(why);
         if let Some(error) = self.lost.get() {
-            lock(&self.state).outbox.fail(error);
+            lock(&self.state).outboxes().for_each(|outbox| outbox.fail(error));
         }
     }
 }
 
 impl State {
+    fn new() -> State {
+        let [outbox, messages] = Stream::ALL.map(Outbox::new);
+        State { connections: Vec::new(), outbox, messages, mappings: Mappings::default() }
+    }
+
+    fn outboxes(&mut self) -> impl Iterator<Item = &mut Outbox> {
+        [&mut self.outbox, &mut self.messages].into_iter()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.outbox.is_idle() && self.messages.is_idle()
+    }
+
     /// Closes the connection to a lost peer when no copy of its memory is under way. Returns whether that is so.
     fn close_if_unused(&mut self) -> bool {
         let unused = self.mappings.end_all();
@@ -279,7 +321,9 @@ impl State {
     }
 
     fn send(&mut self, session: &Session) -> symrail_transport::Result<()> {
-        let State { connections, outbox, .. } = self;
-        connections.first().map_or(Ok(()), |connection| outbox.advance(session, (&connection.ours, &connection.theirs)))
+        let State { connections, outbox, messages, .. } = self;
+        let Some(Connection { ours, theirs, .. }) = connections.first() else { return Ok(()) };
+        messages.advance(session, (ours, theirs))?;
+        outbox.advance(session, (ours, theirs))
     }
 }

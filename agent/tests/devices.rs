@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::guarded::{DEVICE, Guarded, agent};
+use support::guarded::{DEVICE, Gate, Guarded, agent};
 use support::{LONG, settings, until};
 use symrail_agent::{Agent, Descriptor, Direction, Error, MemoryId, Result};
-use symrail_transport::env::Settings;
+use symrail_transport::env::{GpuDirect, Settings};
 
 const PROVIDER: &str = "tcp;ofi_rxm";
 const BYTES: usize = 2 << 20;
@@ -136,6 +136,85 @@ fn memory_is_refused_that_is_not_the_device_s() {
     // SAFETY: it is refused.
     let refused = unsafe { agent.register_device(a.host.as_ptr().addr() as u64, 8, 0) }.unwrap_err().to_string();
     assert!(refused.contains("no CUDA driver") || refused.contains("GPU"), "{refused}");
+}
+
+#[test]
+fn memory_that_rails_do_not_reach_is_refused_where_they_have_to() {
+    let device = Guarded::new(BYTES);
+    let with = |gpudirect| {
+        let mut settings = with_p2p(true, 20);
+        settings.gpudirect = gpudirect;
+        settings
+    };
+    let Some(demands) = agent("demands", &with(GpuDirect::On), &device) else { return };
+    let Descriptor { address, .. } = device.at(8, 1);
+    // SAFETY: it is refused.
+    let refused = unsafe { demands.register_device(address, 64, DEVICE) }.unwrap_err().to_string();
+    for part in ["64 bytes", "SYMRAIL_GPUDIRECT=on", "middle of a page", "SYMRAIL_GPUDIRECT=auto"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    assert_eq!(device.removed.load(Ordering::Acquire), 1, "what was prepared for it is forgotten");
+    for other in [GpuDirect::Auto, GpuDirect::Off] {
+        let stages = agent("stages", &with(other), &device).unwrap();
+        device.register(&stages, 8, 64);
+    }
+}
+
+/// While one thread maps a peer's memory, which may take the driver long.
+#[test]
+fn what_concerns_a_peer_goes_on_while_its_memory_is_mapped_once() {
+    let settings = with_p2p(true, 40);
+    let (Some(a), Some(b)) = (Both::new("left", &settings), Both::new("right", &settings)) else { return };
+    a.agent.load(&b.agent.metadata()).unwrap();
+    let gate = Arc::new(Gate::default());
+    *a.device.gate.lock().unwrap() = Some(Arc::clone(&gate));
+    let on_device = |page: usize| {
+        let lists = [[a.at(true, page * PAGE, PAGE)], [b.at(true, page * PAGE, PAGE)]];
+        a.agent.transfer(Direction::Write, &lists[0], &lists[1], "right").unwrap()
+    };
+    a.device.fill(|at| at as u8);
+    let mut copies = [on_device(0), on_device(1)];
+    std::thread::scope(|scope| {
+        let [first, second] = &mut copies;
+        scope.spawn(|| {
+            first.post(None).unwrap();
+            assert!(first.wait(LONG).unwrap());
+        });
+        until("the mapping to begin", || a.device.maps.load(Ordering::Acquire) == 1);
+        second.post(None).unwrap();
+        a.agent.notify("right", b"meanwhile").unwrap();
+        assert_eq!(b.agent.wait_notification(LONG).unwrap().message, b"meanwhile");
+        let lists = [[a.at(false, 0, PAGE)], [b.at(false, 0, PAGE)]];
+        transfer(&a.agent, Direction::Write, [&lists[0], &lists[1]], "right", None).unwrap();
+        assert!(!second.test().unwrap(), "it waits for the mapping that the other one makes");
+        assert!(!gate.late.load(Ordering::Acquire), "all of it has waited for the mapping");
+        gate.open();
+        assert!(second.wait(LONG).unwrap());
+    });
+    assert_eq!((a.device.maps.load(Ordering::Acquire), a.device.copied.load(Ordering::Acquire)), (1, 2));
+    assert!((0..2 * PAGE).all(|at| b.device.read(at) == at as u8));
+}
+
+/// Notifications that a program does not take, at the owner or at the agent that has mapped its memory.
+#[test]
+fn memory_is_deregistered_whatever_notifications_wait() {
+    for full in ["left", "right"] {
+        let settings = with_p2p(true, 5);
+        let (Some(a), Some(b)) = (Both::new("left", &settings), Both::new("right", &settings)) else { return };
+        a.agent.load(&b.agent.metadata()).unwrap();
+        b.agent.load(&a.agent.metadata()).unwrap();
+        let lists = [[a.at(true, 0, PAGE)], [b.at(true, 0, PAGE)]];
+        transfer(&a.agent, Direction::Write, [&lists[0], &lists[1]], "right", None).unwrap();
+        assert_eq!(a.device.mappings(), 1);
+        // No more have room, and those of the other agent wait in the ring and behind it.
+        let (takes_none, other) = if full == "left" { (&a.agent, &b.agent) } else { (&b.agent, &a.agent) };
+        (0..5).for_each(|_| takes_none.notify(full, &vec![0; 16 << 20]).unwrap());
+        (0..100).for_each(|_| other.notify(full, b"waits").unwrap());
+        b.agent.deregister(b.id).unwrap_or_else(|error| panic!("{full} takes none: {error}"));
+        assert_eq!((a.device.mappings(), b.device.removed.load(Ordering::Acquire)), (0, 1));
+        (0..5).for_each(|_| assert_eq!(takes_none.wait_notification(LONG).unwrap().message.len(), 16 << 20));
+        (0..100).for_each(|_| assert_eq!(takes_none.wait_notification(LONG).unwrap().message, b"waits"));
+    }
 }
 
 /// Ends only when the agents that have mapped the memory have ended their copies.

@@ -126,9 +126,9 @@ unsafe extern "C" fn get_mem_handle<L: Layout>(
             // SAFETY: the heap stays until it is released.
             let host = || unsafe { session.register(memory.cast(), bytes) };
             let registered = if on_gpu {
-                let exported = plugin.export(memory.addr() as u64, bytes as u64)?;
+                let exported = plugin.export(memory.addr() as u64, bytes as u64);
                 // SAFETY: as above.
-                unsafe { session.register_staged(memory.cast(), bytes, exported.as_ref()) }
+                unsafe { session.register_staged(memory.cast(), bytes, exported.as_ref().map_err(String::clone)) }
             } else {
                 host()
             };

@@ -86,16 +86,15 @@ impl Plugin {
         Ok(())
     }
 
-    /// Exports the GPU's memory for NICs, if there is a GPU and the settings permit it.
-    pub fn export(&self, at: u64, bytes: u64) -> Result<Option<Exported>, Failure> {
-        let Some(gpu) = self.gpu.get().filter(|_| self.settings.gpudirect != GpuDirect::Off) else { return Ok(None) };
-        match Exported::of_gpu(gpu, DevicePtr::new(at), bytes) {
-            Err(error) if self.settings.gpudirect == GpuDirect::Auto => {
-                tracing::info!(%error, bytes, "all that concerns this memory is staged");
-                Ok(None)
-            }
-            exported => Ok(Some(exported?)),
+    /// Exports the GPU's memory for NICs, if there is a GPU and the settings permit it; else returns why not.
+    pub fn export(&self, at: u64, bytes: u64) -> Result<Exported, String> {
+        if self.settings.gpudirect == GpuDirect::Off {
+            return Err("SYMRAIL_GPUDIRECT=off".into());
         }
+        let gpu = self.gpu.get().ok_or("there is no GPU")?;
+        Exported::of_gpu(gpu, DevicePtr::new(at), bytes)
+            .inspect_err(|error| tracing::info!(%error, bytes, "rails do not reach this memory"))
+            .map_err(|error| error.to_string())
     }
 
     /// The PEs of this host, which share its NICs. Collective.

@@ -65,8 +65,6 @@ struct Kept {
 
 /// A request that needs more time. Its outcome is sent later, by [`Agent::report`].
 pub(crate) struct DeferredRequest {
-    /// The index of the stream that delivered it.
-    pub connection: u32,
     pub request: Request,
     pub payload: Vec<u8>,
 }
@@ -82,6 +80,8 @@ pub(crate) struct Introduction {
 pub struct Agent {
     n_pes: u32,
     lanes: usize,
+    /// PEs have no endpoints but their proxies'.
+    only_proxies: bool,
     /// Endpoints that have sent a request, as numbers `origin * n_pes + pe`.
     sources: Slots,
     /// Streams, by slot and then lane. Those without a PE are unused.
@@ -107,6 +107,7 @@ impl Agent {
         Agent {
             n_pes,
             lanes,
+            only_proxies: false,
             sources: Slots::default(),
             connections: inbound(lanes).collect(),
             introductions: Vec::new(),
@@ -128,13 +129,30 @@ impl Agent {
         let source = u32::from(origin) * self.n_pes + pe;
         let mut slot = self.sources.find(source);
         if slot == 0 {
-            if origin >= FROM_CONTEXT && !introduced {
+            if origin >= FROM_CONTEXT && !introduced || origin > 0 && self.only_proxies {
                 return None;
             }
             slot = self.sources.enter(source);
-            self.connections.extend(inbound(self.lanes));
+            if slot * self.lanes == self.connections.len() {
+                self.connections.extend(inbound(self.lanes));
+            }
         }
         Some(slot * self.lanes)
+    }
+
+    /// From now on no PE has endpoints but its proxy's.
+    pub(crate) fn know_only_proxies(&mut self) {
+        self.only_proxies = true;
+    }
+
+    /// Forgets the streams of the proxy endpoint of a PE. Outcomes of its requests that are deferred go nowhere.
+    pub(crate) fn forget(&mut self, pe: Pe) {
+        let first = self.sources.leave(pe) * self.lanes;
+        if first > 0 {
+            for (stream, fresh) in self.connections[first..].iter_mut().zip(inbound(self.lanes)) {
+                *stream = fresh;
+            }
+        }
     }
 
     /// Opens a segment of this PE to requests.
@@ -161,12 +179,16 @@ impl Agent {
         self.staged.as_mut().and_then(VecDeque::pop_front)
     }
 
-    /// Adds the outcome of a deferred request to the next answer.
-    pub(crate) fn report(&mut self, connection: u32, outcome: Outcome) {
+    /// Adds the outcome of a deferred request to the next answer to its source, unless that was forgotten.
+    pub(crate) fn report(&mut self, request: &Request, outcome: Outcome) {
         self.refused += u64::from(outcome.refusal != Refusal::None);
-        if let Some(c) = self.connections.get_mut(connection as usize) {
+        let slot = self.sources.find(u32::from(request.origin) * self.n_pes + request.source);
+        let at = slot * self.lanes + usize::from(request.lane);
+        if slot > 0
+            && let Some(c) = self.connections.get_mut(at)
+        {
             c.late.push(outcome);
-            self.owe(connection as usize);
+            self.owe(at);
         }
     }
 
@@ -458,11 +480,7 @@ impl TargetAgent for Agent {
         let staged = if self.is_deferred(request) { self.staged.as_mut() } else { None };
         let result = match staged {
             Some(staged) => {
-                staged.push_back(DeferredRequest {
-                    connection: at as u32,
-                    request: *request,
-                    payload: payload.to_vec(),
-                });
+                staged.push_back(DeferredRequest { request: *request, payload: payload.to_vec() });
                 None
             }
             None => Some(self.apply(request, payload)),
@@ -489,3 +507,7 @@ impl TargetAgent for Agent {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "agent_tests.rs"]
+mod tests;

@@ -1,11 +1,12 @@
 //! PEs are connected when they are first needed, in a large job in which few PEs talk to each other.
 #![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use counting::held_bytes;
 use symrail_proxy::Engine;
 use symrail_transport::Result;
 use symrail_transport::amo::{AmoOp, AmoType};
@@ -17,36 +18,6 @@ use symrail_transport::region::Segment;
 
 const PES: u32 = 1000;
 const HEAP: usize = 4096;
-
-/// Counts the bytes that a thread has allocated and not freed.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(bytes: isize) {
-    // At the end of a thread the counter is gone, and no count is needed.
-    let _ = HELD.try_with(|held| held.set(held.get() + bytes));
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: the system's allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(ptr, layout) };
-    }
-}
 
 /// The directory of the few PEs of the job that exist, and a log of queries.
 #[derive(Default)]
@@ -157,9 +128,9 @@ fn a_pe_that_is_never_addressed_costs_an_engine_nearly_nothing() {
     const MORE: u32 = 100_000;
     let fabric = Fabric::new(5, FabricConfig::default());
     let held = |n_pes: u32| {
-        let before = HELD.get();
+        let before = held_bytes();
         let engine = engine(&fabric, 0, n_pes, 4);
-        let held = HELD.get() - before;
+        let held = held_bytes() - before;
         drop(engine);
         held
     };

@@ -279,7 +279,9 @@ fn members_stage_memory_that_rails_do_not_reach() {
             let copy_engine = GuardedCopyEngine::new(Arc::clone(&guarded), STAGING_BUFFER_BYTES, seed).unwrap();
             let session = Session::open_without_peers(&settings(), progress, Some(Box::new(copy_engine))).ok()?;
             // SAFETY: it lives as long as the session.
-            let memory = unsafe { session.register_staged(guarded.base().as_ptr(), 8 * WORDS, None) }.unwrap();
+            let memory =
+                unsafe { session.register_staged(guarded.base().as_ptr(), 8 * WORDS, Err("the test has none".into())) }
+                    .unwrap();
             let handle = memory.encode()[..memory.encoded_len()].to_vec();
             Some((session, guarded, memory, handle))
         };

@@ -64,7 +64,7 @@ fn open(me: usize, exchange: &Exchange) -> Option<Pe> {
     let mut host = vec![0u64; HEAP / 8];
     let mine = [
         // SAFETY: as below. TCP does not access it.
-        unsafe { session.register_staged(guarded.base().as_ptr(), HEAP, Some(&guarded.export())) }.unwrap(),
+        unsafe { session.register_staged(guarded.base().as_ptr(), HEAP, Ok(&guarded.export())) }.unwrap(),
         // SAFETY: it lives as long as the session, and only raw pointers access it.
         unsafe { session.register(host.as_mut_ptr().cast(), HEAP) }.unwrap(),
     ];

@@ -393,6 +393,10 @@ pub unsafe trait Rail: Send {
     /// Closes a connection: its outstanding work fails, and later posts to it fail with `why`.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 
+    /// Forgets a destination: no work request for it is under way, and none follows, but messages from it may. Its number
+    /// is not connected again.
+    fn forget(&mut self, _dest: Dest) {}
+
     /// Prepares a failed destination for a new connection, and returns the offer that the other end needs for its
     /// [`Rail::reconnect`]. Both ends have to call both, and a new offer makes earlier ones void. Registrations and
     /// other connections do not change. `Ok(None)` means not now (the port is down, or failed work requests are still

@@ -45,8 +45,9 @@ pub struct Regions {
     local: Ranges<Box<[LocalKey]>>,
     /// The end of the segments that follow one another from offset 0 on. Most checks of a range need no search.
     contiguous: u64,
-    /// For each PE, its segments by offset; empty when memory is symmetric.
-    separate: Vec<BTreeMap<At, SeparateSegment>>,
+    /// Whether memory is laid out separately, and then each PE's segments by offset.
+    is_separate: bool,
+    separate: Sparse<BTreeMap<At, SeparateSegment>>,
     rails: usize,
 }
 
@@ -165,8 +166,8 @@ impl Regions {
             return Err(Error::NoSuchPe { pe: pe.into(), last: n_pes.saturating_sub(1) });
         }
         let remote: Vec<_> = read_connection_info(pe, connection_info, self.rails)?.collect();
-        self.separate.resize_with(self.separate.len().max(pe as usize + 1), BTreeMap::new);
-        let theirs = &mut self.separate[pe as usize];
+        self.is_separate = true;
+        let theirs = self.separate.enter(pe);
         // They do not overlap, so those in the range are the last ones that begin before its end.
         let before = theirs.range(..At(offset.saturating_add(len))).rev();
         let in_range = before.take_while(|(at, one)| at.0.saturating_add(one.len) > offset);
@@ -184,15 +185,20 @@ impl Regions {
 
     /// Forgets the segment of `pe` that begins at `offset`.
     pub fn forget_separate(&mut self, pe: Pe, offset: u64) {
-        if let Some(theirs) = self.separate.get_mut(pe as usize) {
+        if let Some(theirs) = self.separate.find_mut(pe) {
             theirs.remove(&At(offset));
         }
+    }
+
+    /// Forgets all segments that `pe` has laid out separately.
+    pub fn forget_all_of(&mut self, pe: Pe) {
+        self.separate.forget(pe);
     }
 
     /// The segment of `pe` that holds `offset`, and the bytes of it before.
     #[inline]
     fn separate_at(&self, pe: Pe, offset: u64) -> Option<(u64, &SeparateSegment)> {
-        let (at, a) = self.separate.get(pe as usize)?.range(..=At(offset)).next_back()?;
+        let (at, a) = self.separate.get(pe).range(..=At(offset)).next_back()?;
         Some((offset - at.0, a)).filter(|(within, a)| *within < a.len)
     }
 
@@ -200,7 +206,7 @@ impl Regions {
     /// comes from the peer and may be anything; the target's rail checks it against the key.
     #[inline]
     pub fn remote(&self, pe: Pe, rail: usize, offset: u64) -> Option<(RemoteBuf, u64)> {
-        if !self.separate.is_empty() {
+        if self.is_separate {
             let (within, a) = self.separate_at(pe, offset)?;
             let place = place_of(&a.remote, rail)?;
             return Some((RemoteBuf { address: place.address.wrapping_add(within), key: place.key }, a.len - within));
@@ -240,7 +246,7 @@ impl Regions {
     /// [`Error::OutOfSegment`].
     #[inline(always)]
     pub fn check(&self, operation: Operation, pe: Pe, offset: u64, bytes: u64) -> Result<()> {
-        if offset < self.contiguous && bytes <= self.contiguous - offset && self.separate.is_empty() {
+        if offset < self.contiguous && bytes <= self.contiguous - offset && !self.is_separate {
             return Ok(());
         }
         self.search(operation, pe, offset, bytes)
@@ -281,7 +287,7 @@ impl Regions {
     /// The end of the segment of `pe` that holds `offset`.
     #[inline]
     fn end_of(&self, pe: Pe, offset: u64) -> Option<u64> {
-        if self.separate.is_empty() {
+        if !self.is_separate {
             self.segment_of(offset).map(|k| k.segment.offset() + k.segment.bytes())
         } else {
             self.separate_at(pe, offset).map(|(within, a)| offset - within + a.len)

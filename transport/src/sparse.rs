@@ -1,17 +1,22 @@
 //! Tables by PE or destination of which most entries are never used: a job may have many more PEs than a PE talks to.
 //!
-//! A number gets the next free slot when it is first used. An unused entry costs a bit more than one bit: a share of
-//! the null pointer to its page of slot numbers.
+//! A number gets a free slot when it is first used, and returns it when it is forgotten. An unused entry costs a bit more
+//! than one bit: a share of the null pointer to its page of slot numbers.
 
 /// Numbers per page of slots.
 const PAGE: usize = 64;
 
-/// The slots of numbers. Slot 0 belongs to no number.
+/// In the place of the number of a slot that is free. Tables have no entry with this number.
+const FREE: u32 = u32::MAX;
+
+/// The slots of numbers below [`u32::MAX`]. Slot 0 belongs to no number.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
     /// The number of each slot, from slot 1 on.
     numbers: Vec<u32>,
+    /// Slots whose numbers were forgotten.
+    free: Vec<u32>,
 }
 
 impl Slots {
@@ -25,7 +30,7 @@ impl Slots {
         }
     }
 
-    /// The slot of a number, which gets one if it has none. Slots are assigned in order.
+    /// The slot of a number, which gets one if it has none: the one that became free last, or else the next in order.
     pub fn enter(&mut self, number: u32) -> usize {
         let found = self.find(number);
         if found > 0 {
@@ -35,22 +40,48 @@ impl Slots {
         if self.pages.len() <= page {
             self.pages.resize(page + 1, None);
         }
-        self.numbers.push(number);
-        let slot = self.numbers.len();
+        let slot = self.free.pop().map_or(self.numbers.len() + 1, |slot| slot as usize);
+        if slot > self.numbers.len() {
+            self.numbers.push(number);
+        } else {
+            self.numbers[slot - 1] = number;
+        }
         self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[at] = slot as u32;
         slot
     }
 
-    /// The number that has the slot `at + 1`.
+    /// Takes the slot of a number away, and returns it; 0 if it has none.
+    pub fn leave(&mut self, number: u32) -> usize {
+        let Some(entry) = self.pages.get_mut(number as usize / PAGE) else { return 0 };
+        let Some(page) = entry else { return 0 };
+        let slot = std::mem::take(&mut page[number as usize % PAGE]);
+        if slot > 0 {
+            self.numbers[slot as usize - 1] = FREE;
+            self.free.push(slot);
+            if page.iter().all(|&slot| slot == 0) {
+                *entry = None;
+            }
+        }
+        slot as usize
+    }
+
+    /// How many slots there are beside slot 0, free ones included.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The number that has the slot `at + 1`, if it is not free.
     #[inline]
     #[must_use]
     pub fn number(&self, at: usize) -> Option<u32> {
-        self.numbers.get(at).copied()
+        self.numbers.get(at).copied().filter(|&number| number != FREE)
     }
 
     /// All numbers that have slots, in slot order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
-        self.numbers.iter().copied()
+        self.numbers.iter().copied().filter(|&number| number != FREE)
     }
 }
 
@@ -94,7 +125,15 @@ impl<T: Default> Sparse<T> {
         &mut self.entries[slot]
     }
 
-    /// The numbers whose entries were changed, in the order of their first change.
+    /// Gives an entry the default value again, and its memory to the next number that is entered.
+    pub fn forget(&mut self, number: u32) {
+        let slot = self.slots.leave(number);
+        if slot > 0 {
+            self.entries[slot] = T::default();
+        }
+    }
+
+    /// The numbers whose entries were changed. While none is forgotten, they have the order of their first change.
     #[must_use]
     pub fn slots(&self) -> &Slots {
         &self.slots
@@ -120,6 +159,31 @@ mod tests {
             prop_assert!((0..5000).all(|number| *sparse.get(number) == full[number as usize]));
             prop_assert!((0..5000).all(|number| sparse.find_mut(number).is_some() == (full[number as usize] > 0)));
             prop_assert_eq!(sparse.slots().numbers().collect::<Vec<_>>(), order);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn forgotten_entries_are_the_default_and_their_slots_are_used_again(
+            steps in proptest::collection::vec((0u32..500, 0u8..4), 0..300),
+        ) {
+            let (mut sparse, mut full) = (Sparse::default(), vec![0u8; 500]);
+            let mut most = 0;
+            for (number, value) in steps {
+                full[number as usize] = value;
+                if value == 0 { sparse.forget(number) } else { *sparse.enter(number) = value }
+                most = most.max(full.iter().filter(|&&value| value > 0).count());
+            }
+            prop_assert!((0..500).all(|number| *sparse.get(number) == full[number as usize]));
+            let mut numbers: Vec<u32> = sparse.slots().numbers().collect();
+            numbers.sort_unstable();
+            prop_assert_eq!(&numbers, &(0..500).filter(|&n| full[n as usize] > 0).collect::<Vec<_>>());
+            prop_assert_eq!(sparse.slots().count(), most);
+            prop_assert_eq!(sparse.slots().pages.iter().flatten().count(), {
+                numbers.iter_mut().for_each(|number| *number /= PAGE as u32);
+                numbers.dedup();
+                numbers.len()
+            });
         }
     }
 

@@ -25,7 +25,7 @@ pub use crate::token::Token;
 
 /// Version of everything in this module, and of the data about memory that PEs exchange. PEs with different versions do
 /// not connect.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// The endpoint of a PE that sends a request: 0 is the proxy endpoint, 1 the host endpoint, others belong to contexts.
 pub type Origin = u8;
@@ -422,7 +422,7 @@ mod tests {
     /// A PE of an older version refuses an unknown request only when one arrives, so a new request needs a new version.
     #[test]
     fn another_request_has_another_version_of_the_protocol() {
-        assert_eq!((PROTOCOL_VERSION, RequestKind::VARIANTS.len()), (12, 15));
+        assert_eq!((PROTOCOL_VERSION, RequestKind::VARIANTS.len()), (13, 15));
     }
 
     proptest! {

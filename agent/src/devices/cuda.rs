@@ -148,7 +148,7 @@ impl Devices for Cuda {
         Ok(Box::new(Staging::new(Arc::clone(&self.0))))
     }
 
-    fn add(&self, memory: DeviceMemory) -> Result<Option<Exported>, String> {
+    fn add(&self, memory: DeviceMemory) -> Result<Result<Exported, String>, String> {
         let DeviceMemory { device, base, len } = memory;
         for end in [base, base + (len - 1)] {
             if is_present() && device_of(end) != Some(device) {
@@ -158,7 +158,7 @@ impl Devices for Cuda {
         let gpu = self.0.gpu(device)?;
         let _current = Current::keep();
         let exported = Exported::of_gpu(&gpu, DevicePtr::new(base), len.next_multiple_of(PAGE));
-        Ok(exported.inspect_err(|error| tracing::debug!(%error, len, "rails do not reach this memory")).ok())
+        Ok(exported.inspect_err(|error| tracing::debug!(%error, len, "rails do not reach this memory")).map_err(text))
     }
 
     fn remove(&self, memory: DeviceMemory, shared: Option<&[u8]>) {

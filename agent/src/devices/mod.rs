@@ -26,11 +26,11 @@ pub trait Devices: Send + Sync {
     /// There is no memory for the staging buffer.
     fn copy_engine(&self) -> Result<Box<dyn CopyEngine>, String>;
 
-    /// Prepares for memory. Returns the form in which rails can register it, if there is one.
+    /// Prepares for memory. Returns the form in which rails can register it, or why there is none.
     ///
     /// # Errors
     /// There is no such device, or the memory is not its.
-    fn add(&self, memory: DeviceMemory) -> Result<Option<Exported>, String>;
+    fn add(&self, memory: DeviceMemory) -> Result<Result<Exported, String>, String>;
 
     /// Forgets memory that was prepared, and what it was shared by, after the copies between it and the staging buffer
     /// that have been started.

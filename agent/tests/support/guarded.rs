@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use symrail_agent::devices::{Copying, DeviceMemory, Devices, Mapped};
 use symrail_agent::{Agent, Descriptor, MemoryId};
@@ -30,6 +31,32 @@ pub struct Guarded {
     pub removed: AtomicUsize,
     /// Copies of this kind fail.
     pub fails: AtomicBool,
+    /// How often peers' memory was to be mapped, which waits for this.
+    pub maps: AtomicUsize,
+    pub gate: Mutex<Option<Arc<Gate>>>,
+}
+
+/// What waits until it is opened, or for a limited time.
+#[derive(Default)]
+pub struct Gate {
+    opened: Mutex<bool>,
+    bell: Condvar,
+    pub late: AtomicBool,
+}
+
+impl Gate {
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn wait(&self) {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_opened, ended) = self.bell.wait_timeout_while(opened, Self::PATIENCE, |opened| !*opened).unwrap();
+        self.late.fetch_or(ended.timed_out(), Ordering::AcqRel);
+    }
+
+    pub fn open(&self) {
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
 }
 
 impl Guarded {
@@ -44,6 +71,8 @@ impl Guarded {
             holds: AtomicBool::new(false),
             removed: AtomicUsize::new(0),
             fails: AtomicBool::new(false),
+            maps: AtomicUsize::new(0),
+            gate: Mutex::default(),
         })
     }
 
@@ -134,9 +163,14 @@ impl Devices for Handle {
         Ok(Box::new(engine.map_err(|error| error.call.to_owned())?))
     }
 
-    fn add(&self, DeviceMemory { device, base, len }: DeviceMemory) -> Result<Option<Exported>, String> {
+    fn add(&self, DeviceMemory { device, base, len }: DeviceMemory) -> Result<Result<Exported, String>, String> {
         let inside = device == DEVICE && self.0.memory.reachable(base as usize, len as usize).is_some();
-        if inside { Ok(None) } else { Err(format!("what is at {base:#x} is not in the memory of device {device}")) }
+        let not_exported = || Err(format!("it begins in the middle of a page, at {base:#x}"));
+        if inside {
+            Ok(not_exported())
+        } else {
+            Err(format!("what is at {base:#x} is not in the memory of device {device}"))
+        }
     }
 
     fn remove(&self, _: DeviceMemory, _: Option<&[u8]>) {
@@ -150,6 +184,10 @@ impl Devices for Handle {
 
     fn map(&self, device: i32, shared: &[u8], _: u64) -> Result<Box<dyn Mapped>, String> {
         assert_eq!(device, DEVICE);
+        self.0.maps.fetch_add(1, Ordering::AcqRel);
+        if let Some(gate) = &*self.0.gate.lock().unwrap_or_else(PoisonError::into_inner) {
+            gate.wait();
+        }
         let decoded: Result<(Vec<u8>, u64), _> = encoding::decode(shared, "shared memory", 0);
         let (handle, offset) = decoded.map_err(|error| error.to_string())?;
         let theirs = HeapHandle::decode(&handle, 0).map_err(|error| error.to_string())?;

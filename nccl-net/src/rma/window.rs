@@ -102,16 +102,18 @@ unsafe fn register(group: &Group, piece: Piece) -> Result<Registered> {
         return Err(Failure::argument(why));
     };
     let exported = match dma_buf {
-        Some(dma_buf) => Some(Exported::Gpu(gpu.ordinal(), Some(dma_buf))),
+        Some(dma_buf) => Ok(Exported::Gpu(gpu.ordinal(), Some(dma_buf))),
         None => export(gpu, base.addr() as u64, len as u64),
     };
     // SAFETY: the caller's promise.
-    Ok(Registered::own(session, unsafe { session.register_staged(base, len, exported.as_ref()) }?))
+    Ok(Registered::own(session, unsafe {
+        session.register_staged(base, len, exported.as_ref().map_err(String::clone))
+    }?))
 }
 
-/// Exports memory for rails; where that is impossible, it is staged.
-fn export(gpu: &Gpu, at: u64, bytes: u64) -> Option<Exported> {
+/// Exports memory for rails; where that is impossible, returns why.
+fn export(gpu: &Gpu, at: u64, bytes: u64) -> std::result::Result<Exported, String> {
     Exported::of_gpu(gpu, DevicePtr::new(at), bytes.next_multiple_of(PAGE))
-        .inspect_err(|error| tracing::info!(%error, bytes, "all that concerns this memory is staged"))
-        .ok()
+        .inspect_err(|error| tracing::info!(%error, bytes, "rails do not reach this memory"))
+        .map_err(|error| error.to_string())
 }

@@ -10,10 +10,10 @@ mod round;
 
 use std::cell::UnsafeCell;
 
-use symrail_transport::Error;
 use symrail_transport::endpoint::Endpoint;
 use symrail_transport::endpoint::command::{Finished, Issuer};
 use symrail_transport::wire::MAX_ORIGINS;
+use symrail_transport::{Error, Pe};
 
 use crate::agent::Agent;
 use crate::channel::Consumer;
@@ -46,6 +46,8 @@ pub struct Engine {
     idle_rounds: u32,
     /// Whether devices wait for answers to requests of this round.
     awaited: bool,
+    /// PEs that the endpoint has forgotten, and that staging has not.
+    forgotten: Vec<Pe>,
 }
 
 impl Engine {
@@ -65,6 +67,7 @@ impl Engine {
             rounds: 0,
             idle_rounds: 0,
             awaited: false,
+            forgotten: Vec::new(),
         }
     }
 
@@ -129,6 +132,18 @@ impl Engine {
         if let Some(stage) = &mut self.stage {
             stage.tick(now_s);
         }
+        while let Some(pe) = self.endpoint.next_forgotten() {
+            self.agent.forget(pe);
+            self.forgotten.push(pe);
+        }
+        let stage = &mut self.stage;
+        self.forgotten.retain(|&pe| stage.as_mut().is_some_and(|stage| !stage.forget_pe(pe)));
+    }
+
+    /// As [`Endpoint::know_only_connected`], of PEs that have no endpoints but their engines'.
+    pub fn know_only_connected(&mut self) {
+        self.endpoint.know_only_connected();
+        self.agent.know_only_proxies();
     }
 
     /// The first failure of a device's request since the last call.

@@ -318,13 +318,30 @@ impl Session {
 
     /// As [`Session::register`], for memory that the CPU does not touch. Where the settings permit it and all rails can
     /// register it as `exported`, they move large operations' bytes themselves; otherwise the copy engine does.
+    /// `exported` may be the reason for which the memory has no such form.
     ///
     /// # Safety
     /// As for [`Session::register`].
     ///
     /// # Errors
     /// The session has no copy engine, or a rail cannot access the memory although the settings demand it.
-    pub unsafe fn register_staged(&self, base: *mut u8, len: usize, exported: Option<&Exported>) -> Result<Memory> {
+    pub unsafe fn register_staged(
+        &self,
+        base: *mut u8,
+        len: usize,
+        exported: Result<&Exported, String>,
+    ) -> Result<Memory> {
+        let exported = match (exported, self.gpudirect) {
+            (Err(why), GpuDirect::On) => {
+                return Err(Error::Unsupported {
+                    what: format!("access of NICs to {len} bytes at {base:p} (SYMRAIL_GPUDIRECT=on)"),
+                    by: format!("this memory ({why})"),
+                    remedy: "use memory that NICs can access, or SYMRAIL_GPUDIRECT=auto, which stages it".into(),
+                });
+            }
+            (exported, GpuDirect::Auto | GpuDirect::On) => exported.ok(),
+            (_, GpuDirect::Off) => None,
+        };
         let (id, offset) = self.take_next(base, len)?;
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
@@ -333,7 +350,7 @@ impl Session {
         // SAFETY: the caller's promise: the memory stays.
         unsafe { engine.add_staged_segment(segment) };
         let staged = Memory::staged(self.me, segment);
-        let Some(exported) = exported.filter(|_| self.gpudirect != GpuDirect::Off) else { return Ok(staged) };
+        let Some(exported) = exported else { return Ok(staged) };
         // SAFETY: the caller's promise.
         let connection_info = unsafe { engine.register_direct(segment, exported.as_export()) };
         match connection_info.and_then(|connection_info| Memory::direct(self.me, segment, &connection_info)) {

@@ -3,8 +3,13 @@
 //!
 //! There is no job that numbers them. Each session numbers its peers by itself, from 2 on, and is PE 0 of its own
 //! numbering. Two sessions tell each other the numbers that they have chosen, and messages to a peer name as their
-//! source the number that the *peer* has chosen. A number is never used twice, so a handle of a peer that was removed
-//! is refused.
+//! source the number that the *peer* has chosen.
+//!
+//! A number is never used twice, so a handle or a late message of a peer that was removed is refused, whoever has joined
+//! since. What is kept for the number is used again: see [`Endpoint::remove`]. Over ibverbs the number is also that of a
+//! queue pair, of which there are few.
+//!
+//! [`Endpoint::remove`]: symrail_transport::endpoint::Endpoint::remove
 
 use std::collections::HashMap;
 
@@ -23,8 +28,11 @@ use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 
 /// The number of a session for itself.
 const ME: Pe = 0;
-/// The numbers of a session over libfabric, and of one over ibverbs, whose rails have a queue pair for each number.
-const NUMBERS: u32 = 1 << 16;
+/// The numbers of a session over libfabric, so many that [`MAX_ORIGINS`] endpoints of each have numbers, too; and of one
+/// over ibverbs, whose rails have a queue pair for each number.
+///
+/// [`MAX_ORIGINS`]: symrail_transport::wire::MAX_ORIGINS
+const NUMBERS: u32 = 1 << 26;
 const VERBS_NUMBERS: u32 = 128;
 /// The number of peers for which descriptors are kept free.
 const EXPECTED: u32 = 64;
@@ -60,6 +68,7 @@ impl Session {
         };
         let stages = copy_engine.is_some();
         let session = Session::open_over(&choice, (ME, numbers, expected), settings, progress, copy_engine)?;
+        session.driver.engine().know_only_connected();
         if stages {
             // Its operations on its own staged memory are messages to itself.
             let own = session.connection_info.clone();
@@ -132,11 +141,11 @@ impl Session {
         endpoint.accepts(Operation::Put, pe)
     }
 
-    /// Removes a peer. Its operations fail within seconds for the reason `why`, and new ones at once. A session with
-    /// its identity that is added later is another peer.
+    /// Removes a peer. Its operations fail within seconds for the reason `why`, and new ones at once; for this reason as
+    /// long as operations may be under way. A session with its identity that is added later is another peer.
     pub fn remove_peer(&self, pe: Pe, why: &str) {
         symrail_core::lock(&self.peers).numbers.retain(|_, &mut number| number != pe);
-        self.driver.engine().endpoint().has_left(pe, why);
+        self.driver.engine().endpoint().remove(pe, why);
     }
 
     /// A fresh identity.

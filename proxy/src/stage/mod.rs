@@ -175,6 +175,15 @@ impl Stage {
         self.resources.memory.learn_separate(pe, offset, len, &[0; 16])
     }
 
+    /// Forgets a PE, unless operations to it are under way. Returns whether it has.
+    pub(crate) fn forget_pe(&mut self, pe: Pe) -> bool {
+        let over = self.source.forget_pe(pe);
+        if over {
+            self.resources.memory.forget_all_of(pe);
+        }
+        over
+    }
+
     /// Forgets such memory.
     pub(crate) fn forget_separate(&mut self, pe: Pe, offset: u64) {
         self.resources.memory.forget_separate(pe, offset);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use symrail_transport::sparse::Sparse;
 use symrail_transport::{Error, Pe, Result};
 
 /// Operations to one PE.
@@ -16,14 +17,15 @@ struct Order {
 
 /// All PEs' operations, by keys of the caller's. A fence begins a new epoch.
 pub(super) struct Orders {
-    by_pe: Vec<Order>,
+    n_pes: u32,
+    by_pe: Sparse<Order>,
     /// The current epoch.
     epoch: u32,
 }
 
 impl Orders {
     pub fn new(n_pes: u32) -> Self {
-        Orders { by_pe: (0..n_pes).map(|_| Order::default()).collect(), epoch: 0 }
+        Orders { n_pes, by_pe: Sparse::default(), epoch: 0 }
     }
 
     pub fn fence(&mut self) {
@@ -32,38 +34,50 @@ impl Orders {
 
     /// Whether another operation to `pe` would have to wait.
     pub fn would_hold(&self, pe: Pe) -> Result<bool> {
-        let Some(order) = self.by_pe.get(pe as usize) else {
-            return Err(Error::NoSuchPe { pe: pe.into(), last: self.by_pe.len() as u32 - 1 });
-        };
+        if pe >= self.n_pes {
+            return Err(Error::NoSuchPe { pe: pe.into(), last: self.n_pes - 1 });
+        }
+        let order = self.by_pe.get(pe);
         Ok(!order.held.is_empty() || (order.active > 0 && order.epoch != self.epoch))
     }
 
     /// Records an operation that starts without waiting.
     pub fn begin(&mut self, pe: Pe) {
-        self.by_pe[pe as usize].begin(self.epoch);
+        self.by_pe.enter(pe).begin(self.epoch);
     }
 
     /// Holds an operation back.
     pub fn hold(&mut self, pe: Pe, key: usize) {
-        self.by_pe[pe as usize].held.push_back((key, self.epoch));
+        self.by_pe.enter(pe).held.push_back((key, self.epoch));
     }
 
     /// Forgets an operation that was held back; returns `false` if it was not.
     pub fn forget(&mut self, pe: Pe, key: usize) -> bool {
-        let held = &mut self.by_pe[pe as usize].held;
+        let Some(Order { held, .. }) = self.by_pe.find_mut(pe) else { return false };
         let at = held.iter().position(|&(k, _)| k == key);
         at.and_then(|at| held.remove(at)).is_some()
     }
 
     /// Records the end of an operation.
     pub fn end(&mut self, pe: Pe) {
-        let order = &mut self.by_pe[pe as usize];
-        order.active = order.active.saturating_sub(1);
+        if let Some(order) = self.by_pe.find_mut(pe) {
+            order.active = order.active.saturating_sub(1);
+        }
+    }
+
+    /// Forgets a PE, unless operations to it are under way or held back. Returns whether it has.
+    pub fn forget_pe(&mut self, pe: Pe) -> bool {
+        let order = self.by_pe.get(pe);
+        let over = order.active == 0 && order.held.is_empty();
+        if over {
+            self.by_pe.forget(pe);
+        }
+        over
     }
 
     /// Releases the next operation that need not wait any longer, and records its start.
     pub fn release(&mut self, pe: Pe) -> Option<usize> {
-        let order = &mut self.by_pe[pe as usize];
+        let order = self.by_pe.find_mut(pe)?;
         let &(key, epoch) = order.held.front()?;
         if order.active > 0 && order.epoch != epoch {
             return None;
@@ -108,5 +122,8 @@ mod tests {
         orders.end(0);
         assert_eq!([orders.release(0), orders.release(0)], [Some(13), None]);
         assert!(!orders.would_hold(0).unwrap());
+        assert!(!orders.forget_pe(0), "one is under way");
+        orders.end(0);
+        assert!(orders.forget_pe(0) && orders.by_pe.slots().numbers().next().is_none());
     }
 }

@@ -64,6 +64,11 @@ impl Source {
         self.orders.fence();
     }
 
+    /// See [`Orders::forget_pe`].
+    pub fn forget_pe(&mut self, pe: Pe) -> bool {
+        self.orders.forget_pe(pe)
+    }
+
     pub fn ready(&self) -> bool {
         self.staged.len() < MAX_OPERATIONS
     }

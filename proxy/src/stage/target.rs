@@ -31,7 +31,6 @@ enum Step {
 }
 
 struct Task {
-    connection: u32,
     request: Request,
     payload: Vec<u8>,
     place: Place,
@@ -84,14 +83,13 @@ impl Target {
     /// Accepts peers' new requests, and continues those that waited for room.
     pub fn poll(&mut self, ctx: &mut StageContext<'_>, agent: &mut Agent) {
         let mut written = false;
-        while let Some(DeferredRequest { connection, request, payload }) = agent.next_deferred() {
+        while let Some(DeferredRequest { request, payload }) = agent.next_deferred() {
             // NICs' writes from before the request must be visible before its effects.
             if !std::mem::replace(&mut written, true) {
                 ctx.copies.copy_engine().flush_nic_writes();
             }
             let place = Place { offset: 0, len: payload.len() as u64 };
             let key = self.tasks.insert(Task {
-                connection,
                 request,
                 payload,
                 place,
@@ -408,6 +406,6 @@ impl Target {
         if let Some(chunk) = task.chunk {
             self.pool.release(chunk);
         }
-        agent.report(task.connection, Outcome::of(task.request.id, task.value, refusal));
+        agent.report(&task.request, Outcome::of(task.request.id, task.value, refusal));
     }
 }

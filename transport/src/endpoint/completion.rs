@@ -134,7 +134,9 @@ impl Sink<'_> {
         if source >= self.core.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
-        self.core.remember(source);
+        if !self.core.remember(source) {
+            return Ok(());
+        }
         self.core.note_keepalive(source, origin, self.lane);
         Ok(())
     }
@@ -145,7 +147,9 @@ impl Sink<'_> {
             if request.source >= self.core.profile.n_pes() {
                 return Err("its source is not a PE of this job");
             }
-            self.core.remember(request.source);
+            if !self.core.remember(request.source) {
+                return Ok(());
+            }
             if rest.is_empty() {
                 self.core.note_use(&request, self.lane);
             }
@@ -160,12 +164,11 @@ impl Sink<'_> {
 }
 
 impl Core {
-    /// Notes that a PE has sent a message, so that a proxy endpoint can connect it and answer.
+    /// Notes that a PE has sent a message, so that a proxy endpoint can connect it and answer. Returns whether the message
+    /// is to be read.
     #[inline]
-    fn remember(&mut self, pe: Pe) {
-        if self.profile.role() == Role::Proxy {
-            self.lanes.remember(pe);
-        }
+    fn remember(&mut self, pe: Pe) -> bool {
+        self.profile.role() != Role::Proxy || self.lanes.remember(pe)
     }
 
     /// Counts a message or an immediate that did not have this endpoint's token.
@@ -346,7 +349,10 @@ impl Core {
         if source >= self.profile.n_pes() {
             return Err("its source is not a PE of this job");
         }
-        let Some(lane) = self.lanes.lane_of(source, reply.lane.into()) else { return Err("it is about no lane") };
+        let Some(lane) = self.lanes.lane_of(source, reply.lane.into()) else {
+            // A late one of a peer that was removed is none of its faults.
+            return if self.lanes.is_lost(source) { Ok(()) } else { Err("it is about no lane") };
+        };
         let Some(c) = self.lanes.get_mut(source, lane) else { return Ok(()) };
         if reply.after.wrapping_sub(c.applied).cast_signed() > 0 {
             return Ok(()); // an earlier reply with outcomes was lost; its requests will be sent again

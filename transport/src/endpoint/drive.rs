@@ -226,5 +226,8 @@ impl Endpoint {
             self.check_lanes();
         }
         self.send_keepalives();
+        if !self.core.recovery.removed.is_empty() {
+            self.forget_removed();
+        }
     }
 }

@@ -30,7 +30,7 @@
 //!
 //! Other files: `open` opens an endpoint and makes peers and memory known to it. `counted` has puts whose arrival the
 //! target counts. `emulate` has AMOs by the provider; `abilities` lists what the provider can do, and `swap_loop`
-//! replaces what it lacks. `failover` handles failed lanes and dead peers.
+//! replaces what it lacks. `failover` handles failed lanes and dead peers, and `membership` peers that come and go.
 //!
 //! # Delivery
 //! An operation is finished only when it is visible at its target: writes ask for delivery, and the target agent
@@ -61,6 +61,7 @@ mod inject;
 mod issuers;
 mod lanes;
 mod launch;
+mod membership;
 mod message;
 mod observe;
 mod open;

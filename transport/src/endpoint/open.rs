@@ -137,8 +137,8 @@ impl Endpoint {
     /// The error of the directory, or [`Error::Malformed`].
     pub fn learn_segment(&mut self, id: u32) -> Result<()> {
         let Some(directory) = self.directory.clone() else { return Ok(()) };
-        for at in 0.. {
-            let Some(pe) = self.core.lanes.addressed(at) else { break };
+        for at in 0..self.core.lanes.records() {
+            let Some(pe) = self.core.lanes.addressed(at) else { continue };
             if let Some(keys) = directory.keys(pe, id)? {
                 self.core.regions.learn_of(pe, id, &keys)?;
             }
@@ -177,7 +177,7 @@ impl Endpoint {
         }
         let lanes = pairs.len();
         if lanes > 1 && Failover::possible(self.core.profile.all_caps()) {
-            self.watch_uses(pe);
+            self.watch_uses(pe, !addresses.host.is_empty());
             for &(lane, _) in &pairs {
                 if let Some(c) = self.core.lanes.get_mut(pe, lane) {
                     c.failover = Some(Box::new(Failover::new(lane)));
@@ -389,7 +389,13 @@ impl Endpoint {
 }
 
 impl Core {
-    /// The destinations of rails that belong to PEs with a record, by number.
+    /// The number of destinations of rails that belong to records of PEs, including free ones.
+    pub(super) fn addressed_dests(&self) -> usize {
+        let each = if self.profile.role() == Role::Host { 1 } else { 2 };
+        each * self.lanes.records()
+    }
+
+    /// A destination of rails that belongs to a PE with a record; `None` for a free record.
     pub(super) fn addressed_dest(&self, at: usize) -> Option<Dest> {
         match self.profile.role() {
             Role::Host => self.lanes.addressed(at),

@@ -32,6 +32,11 @@ impl Paths {
         }
     }
 
+    /// Forgets the interfaces of a peer's rails.
+    pub fn forget(&mut self, pe: Pe) {
+        self.theirs.forget(pe);
+    }
+
     /// The addresses of a lane, this end's first; empty where they are not known.
     pub fn of(&self, pe: Pe, lane: usize, theirs: usize) -> String {
         let other = self.theirs.get(pe).get(theirs).copied().flatten();

@@ -204,6 +204,14 @@ impl Profile {
         }
     }
 
+    /// Forgets what is known of a destination.
+    pub fn forget(&mut self, dest: Dest) {
+        self.tokens.forget(dest);
+        if let Some(sources) = &mut self.sources {
+            sources.forget(dest);
+        }
+    }
+
     /// The destination by which a rail answers an endpoint of a PE.
     pub fn answer_to(&self, pe: Pe, origin: Origin) -> Dest {
         Dest::from(origin) * self.n_pes + pe

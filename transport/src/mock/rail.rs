@@ -1,5 +1,6 @@
 //! A rail of the mock fabric.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::config::FabricConfig;
@@ -19,7 +20,7 @@ pub struct MockRail {
     id: usize,
     caps: RailCaps,
     /// The rail of each destination.
-    peers: Vec<usize>,
+    peers: HashMap<Dest, usize>,
     /// Registrations of this rail: id, base, length. Local buffers must be inside of one if the capabilities demand it.
     regions: Vec<(u32, usize, usize)>,
     /// Registrations that the CPU accesses at another address: id, and the distance.
@@ -56,13 +57,13 @@ impl MockRail {
             paired: false,
             progress: "by whoever polls".into(),
         };
-        let (peers, regions, elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        let (peers, regions, elsewhere) = (HashMap::new(), Vec::new(), Vec::new());
         MockRail { fabric, id, caps, peers, regions, elsewhere, chained: false, interface }
     }
 
     fn peer(&self, dest: Dest) -> Result<usize, PostError> {
         let none = || PostError::refused(22, || format!("destination {dest} is not connected"));
-        self.peers.get(dest as usize).copied().filter(|p| *p != usize::MAX).ok_or_else(none)
+        self.peers.get(&dest).copied().ok_or_else(none)
     }
 
     /// Checks the contract of a poster; a violation is a failure here, so that tests detect it.
@@ -154,12 +155,12 @@ unsafe impl Rail for MockRail {
     fn connect(&mut self, dest: Dest, address: &[u8], _return_dest: Dest) -> Result<()> {
         let malformed = || Error::Malformed { what: "mock address", pe: dest, why: "it has no 8 bytes".into() };
         let id = u64::from_le_bytes(*address.first_chunk().ok_or_else(malformed)?);
-        let dest = dest as usize;
-        if self.peers.len() <= dest {
-            self.peers.resize(dest + 1, usize::MAX);
-        }
-        self.peers[dest] = id as usize;
+        self.peers.insert(dest, id as usize);
         Ok(())
+    }
+
+    fn forget(&mut self, dest: Dest) {
+        self.peers.remove(&dest);
     }
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {

@@ -8,6 +8,7 @@ use std::ptr;
 use libfabric_sys as ffi;
 
 use super::domain::{Domain, Object};
+use super::provider::traits;
 use crate::error::{Error, Result};
 use crate::pairing::{self, InterfaceAddress};
 use crate::rail::Dest;
@@ -19,8 +20,8 @@ const VERSION: u8 = 0x52;
 /// A bound above the length of any provider's address.
 const LONGEST: usize = 512;
 
-/// Most peers of one rail. A larger index is an error, not a job size.
-const MAX_DESTS: Dest = 1 << 24;
+/// Most peers that one rail ever has. A larger index is an error, not a job size.
+const MAX_DESTS: Dest = 1 << 27;
 
 /// The prefix of a rail whose addresses are none of IP.
 const NO_PREFIX: u8 = u8::MAX;
@@ -146,11 +147,7 @@ impl Peers {
             return Err(malformed(format!("destination {dest} is not below {MAX_DESTS}")));
         }
         let Known(known) = self.known.enter(dest);
-        if *known != ffi::FI_ADDR_UNSPEC {
-            // SAFETY: an address from this table. A failure leaves an unused entry behind.
-            let _ = unsafe { ffi::fi_av_remove(self.table.as_ptr(), &raw mut *known, 1, 0) };
-            *known = ffi::FI_ADDR_UNSPEC;
-        }
+        remove(&self.table, std::mem::replace(known, ffi::FI_ADDR_UNSPEC));
         // Providers derive an address's length from its format. So a short one is padded with zeros instead of whatever
         // follows it in memory.
         let mut padded = [0_u8; LONGEST];
@@ -166,6 +163,25 @@ impl Peers {
         *known = peer;
         self.listen_at.extend(socket(raw).map(|at| (dest, at)));
         Ok(())
+    }
+
+    /// Forgets a destination. The provider forgets it, too, if that is safe while messages from it may arrive.
+    pub fn forget(&mut self, provider: &str, dest: Dest) {
+        if traits(provider).connected
+            && let Some(known) = self.get(dest)
+        {
+            remove(&self.table, known);
+        }
+        self.known.forget(dest);
+        self.listen_at.remove(&dest);
+    }
+}
+
+/// Removes an address of this table from it, if it is one.
+fn remove(table: &Object<ffi::fid_av>, mut known: ffi::fi_addr_t) {
+    if known != ffi::FI_ADDR_UNSPEC {
+        // SAFETY: an address from this table. A failure leaves an unused entry behind.
+        let _ = unsafe { ffi::fi_av_remove(table.as_ptr(), &raw mut known, 1, 0) };
     }
 }
 

@@ -94,6 +94,10 @@ unsafe impl Rail for OfiRail {
         self.peers.connect(&self.domain, &self.caps.provider, dest, address)
     }
 
+    fn forget(&mut self, dest: Dest) {
+        self.peers.forget(&self.caps.provider, dest);
+    }
+
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {
         let memory = Memory { address: ptr, length: len, gpu: None, access: SHARED };
         // SAFETY: the caller's promise; regions close before all other parts of the rail.

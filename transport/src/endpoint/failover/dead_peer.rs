@@ -74,8 +74,8 @@ impl Core {
                 self.drop_backlog(lane, dest);
             }
         }
-        for at in 0.. {
-            let Some(pe) = self.lanes.addressed(at) else { break };
+        for at in 0..self.lanes.records() {
+            let Some(pe) = self.lanes.addressed(at) else { continue };
             if self.is_silent(pe, limit) {
                 self.take_down_all(pe, limit);
                 self.give_up_unreached(pe);
@@ -146,6 +146,11 @@ impl Core {
         self.lanes.give_up(pe, why);
         self.recovery.given_up.push(pe);
         operations.into_iter().for_each(|id| self.finish(id));
+        self.drop_messages(pe);
+    }
+
+    /// Drops everything that waits for a PE or for its acknowledgement.
+    pub(in crate::endpoint) fn drop_messages(&mut self, pe: Pe) {
         for lane in 0..self.profile.rails() {
             self.drop_backlog(lane, pe);
             let Some(c) = self.lanes.get_mut(pe, lane) else { continue };

@@ -62,22 +62,26 @@ impl Core {
 }
 
 impl Endpoint {
-    /// Starts to record the lanes that a peer uses, if that is needed.
-    pub(in crate::endpoint) fn watch_uses(&mut self, pe: Pe) {
+    /// Starts to record the lanes that a peer uses, if that is needed: those of its proxy endpoint, and those of its host
+    /// endpoint if there is one.
+    pub(in crate::endpoint) fn watch_uses(&mut self, pe: Pe, host: bool) {
         let core = &mut self.core;
         if core.profile.role() == Role::Proxy && core.profile.all_caps().iter().any(|c| c.half_open) {
             core.recovery.uses.get_or_insert_default();
             core.uses_by(pe, 0);
-            core.uses_by(pe, FROM_HOST);
+            if host {
+                core.uses_by(pe, FROM_HOST);
+            }
         }
     }
 
     /// Sends the keepalives that are due. The endpoint calls it once a second.
     pub(in crate::endpoint) fn send_keepalives(&mut self) {
         let lanes = self.core.profile.rails();
-        for at in 0.. {
+        let known = self.core.recovery.uses.as_ref().map_or(0, |uses| uses.slots().count());
+        for at in 0..lanes * known {
             let Some(uses) = &self.core.recovery.uses else { return };
-            let Some(dest) = uses.slots().number(at / lanes) else { return };
+            let Some(dest) = uses.slots().number(at / lanes) else { continue };
             let lane = at % lanes;
             // Spreads the keepalives over the seconds of an interval.
             let turn = self.core.clock.now().wrapping_add(dest).is_multiple_of(INTERVAL);

@@ -56,8 +56,8 @@ impl Core {
 
     /// Suspects all lanes of a rail on which an unnamed work request was lost: acknowledgements there may never arrive.
     pub(in crate::endpoint) fn suspect(&mut self, lane: usize, fault: &Fault) {
-        for at in 0.. {
-            let Some(pe) = self.lanes.addressed(at) else { break };
+        for at in 0..self.lanes.records() {
+            let Some(pe) = self.lanes.addressed(at) else { continue };
             if self.lanes.get_mut(pe, lane).is_some_and(|c| c.failover.is_some() && !c.unacked.is_empty()) {
                 self.take_down(pe, lane, fault);
             }
@@ -121,8 +121,8 @@ impl Endpoint {
         for pe in self.core.ops.late_outcomes(self.core.clock.now()) {
             self.ask_about_outcomes(pe);
         }
-        for at in 0.. {
-            let Some(pe) = self.core.lanes.addressed(at) else { break };
+        for at in 0..self.core.lanes.records() {
+            let Some(pe) = self.core.lanes.addressed(at) else { continue };
             for lane in self.core.lanes.each(pe) {
                 self.greet(pe, lane);
                 self.check_health(pe, lane);

@@ -262,6 +262,9 @@ pub(super) struct Recovery {
     to_recover: Vec<Pe>,
     /// PEs that have left and are not given up yet: when the endpoint learned of it, and the reason.
     left: BTreeMap<Pe, (u32, String)>,
+    /// PEs that are to be forgotten, and those that were.
+    pub(super) removed: Vec<Pe>,
+    pub(super) forgotten: Vec<Pe>,
     /// For each destination and lane, whether the peer uses it. `None` where no caller needs to know.
     uses: Option<Sparse<Box<[Use]>>>,
     /// Lanes that have just been used for the first time, whose peers are to get a keepalive.
@@ -284,6 +287,8 @@ impl Recovery {
             undrained: Vec::new(),
             to_recover: Vec::new(),
             left: BTreeMap::new(),
+            removed: Vec::new(),
+            forgotten: Vec::new(),
             uses: None,
             keepalives: Vec::new(),
             renewals: BTreeMap::new(),
@@ -293,6 +298,28 @@ impl Recovery {
             port_news: Vec::new(),
             outages: vec![0; rails],
         }
+    }
+
+    /// Whether a PE is to be given up.
+    pub fn is_leaving(&self, pe: Pe) -> bool {
+        self.left.contains_key(&pe)
+    }
+
+    /// Forgets what concerns a PE of `n_pes`.
+    pub fn forget(&mut self, pe: Pe, n_pes: u32) {
+        let other = |dest: Dest| dest % n_pes != pe;
+        self.left.remove(&pe);
+        if let Some(uses) = &mut self.uses {
+            uses.forget(pe);
+            uses.forget(n_pes + pe);
+        }
+        self.to_recover.retain(|&at| other(at));
+        self.given_up.retain(|&at| other(at));
+        self.keepalives.retain(|&(at, _)| other(at));
+        self.renewals.retain(|&(at, _), _| other(at));
+        self.requests.retain(|it| other(it.request.source));
+        self.cuts.retain(|&(at, _)| other(at));
+        self.port_news.retain(|news| !matches!(*news, PortNews::OtherLane { dest, .. } if !other(dest)));
     }
 
     /// Queues a keepalive for a lane that has just been used for the first time.

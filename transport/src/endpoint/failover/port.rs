@@ -57,8 +57,8 @@ impl Endpoint {
             if self.rails[lane].port_down().is_none() {
                 continue;
             }
-            for at in 0.. {
-                let Some(dest) = self.core.addressed_dest(at) else { break };
+            for at in 0..self.core.addressed_dests() {
+                let Some(dest) = self.core.addressed_dest(at) else { continue };
                 let fails_over = self.core.lanes.failover(dest % self.core.profile.n_pes(), lane).is_some();
                 if fails_over && self.core.lanes.each_to(dest).has(lane) && self.rails[lane].is_connected(dest) {
                     self.probe_others(dest, lane);

@@ -27,7 +27,7 @@ impl Core {
         let known = (request.kind == Ping || usize::from(request.lane) < self.profile.rails())
             && dest < Endpoint::destinations(self.profile.role(), self.profile.n_pes());
         // Few requests about a connection are pending at a time: some that are being answered, and some new ones.
-        if known && self.recovery.requests.len() < 4 * (self.profile.n_pes() as usize * self.profile.rails()) + 2 {
+        if known && self.recovery.requests.len() < 4 * (self.lanes.records() + 1) * self.profile.rails() {
             self.recovery.requests.push(PeerRequest { request: *request, via, since: self.clock.now() });
         }
         true
@@ -38,8 +38,8 @@ impl Endpoint {
     /// Continues the renewal of all broken connections. The endpoint calls it once a second.
     pub(in crate::endpoint) fn renew_connections(&mut self) {
         for lane in 0..self.rails.len() {
-            for at in 0.. {
-                let Some(dest) = self.core.addressed_dest(at) else { break };
+            for at in 0..self.core.addressed_dests() {
+                let Some(dest) = self.core.addressed_dest(at) else { continue };
                 if !self.rails[lane].is_connected(dest) {
                     self.renew_connection(dest, lane);
                 }

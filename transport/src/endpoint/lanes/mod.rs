@@ -161,17 +161,58 @@ impl Lanes {
 
     #[cold]
     fn enter_new(&mut self, pe: Pe) -> usize {
-        self.peers.push(Peer::default());
-        self.connections.extend((0..self.rails).map(|_| Connection::default()));
-        if self.measures() {
-            self.speeds.extend((0..self.rails).map(|_| Speed::default()));
+        let slot = self.slots.enter(pe);
+        if slot == self.peers.len() {
+            self.peers.push(Peer::default());
+            self.connections.extend((0..self.rails).map(|_| Connection::default()));
+            if self.measures() {
+                self.speeds.extend((0..self.rails).map(|_| Speed::default()));
+            }
         }
-        self.slots.enter(pe)
+        slot
     }
 
-    /// Peers that have a record, in the order in which they were first addressed or heard of.
+    /// The number of records, including free ones.
+    pub fn records(&self) -> usize {
+        self.slots.count()
+    }
+
+    /// The peer that has a record; `None` for a free one.
     pub fn addressed(&self, at: usize) -> Option<Pe> {
         self.slots.number(at)
+    }
+
+    /// From now on only peers that are connected have a record, and whatever concerns others is refused.
+    pub fn know_only_connected(&mut self, me: Pe) {
+        self.enter(me);
+        let why = "it was removed from the peers, or never was one".into();
+        self.peers[0].lost = Some(Box::new(Lost { why }));
+    }
+
+    /// Whether only peers that are connected have a record.
+    #[inline]
+    pub fn knows_only_connected(&self) -> bool {
+        self.peers[0].lost.is_some()
+    }
+
+    /// Frees the record of a peer to which nothing is under way.
+    pub fn forget(&mut self, pe: Pe) {
+        self.close_message();
+        self.blocked.retain(|&other| other != pe);
+        self.to_connect.retain(|&other| other != pe);
+        for list in [&mut self.unflushed, &mut self.outboxes, &mut self.ack_not_requested] {
+            list.retain(|&(other, _)| other != pe);
+        }
+        let slot = self.slots.leave(pe);
+        if slot == 0 {
+            return;
+        }
+        self.down -= u32::from(std::mem::take(&mut self.peers[slot]).down);
+        let lanes = slot * self.rails..(slot + 1) * self.rails;
+        self.connections[lanes.clone()].fill_with(Connection::default);
+        if self.measures() {
+            self.speeds[lanes].fill_with(Speed::default);
+        }
     }
 
     /// Whether the addresses of a peer's rails are known here.
@@ -180,12 +221,22 @@ impl Lanes {
         self.peer(pe).connected
     }
 
-    /// Notes a PE that has sent a message: the endpoint connects it to be able to answer.
+    /// Notes a PE that has sent a message: the endpoint connects it to be able to answer. Returns whether its messages are
+    /// to be read.
     #[inline]
-    pub fn remember(&mut self, pe: Pe) {
-        if !self.is_connected(pe) && !self.to_connect.contains(&pe) {
+    pub fn remember(&mut self, pe: Pe) -> bool {
+        self.is_connected(pe) || self.remember_new(pe)
+    }
+
+    #[cold]
+    fn remember_new(&mut self, pe: Pe) -> bool {
+        if self.knows_only_connected() {
+            return false;
+        }
+        if !self.to_connect.contains(&pe) {
             self.to_connect.push(pe);
         }
+        true
     }
 
     /// Takes a PE that is to be connected.

@@ -287,6 +287,11 @@ impl SendQueue {
         self.backlog.iter().flat_map(|backlog| backlog.waiting.values().flatten().copied()).collect()
     }
 
+    /// Whether there is a work request for `dest`.
+    pub fn has_any(&self, dest: Dest) -> bool {
+        self.table.values().any(|request| request.dest == dest)
+    }
+
     /// Removes all work requests for `dest` from a lane's backlog, in order.
     pub fn take_waiting(&mut self, lane: usize, dest: Dest) -> VecDeque<u64> {
         self.backlog[lane].take_all(dest)

@@ -77,6 +77,11 @@ impl Segmentation {
         Segmentation { on_rails: vec![Rail::default(); rails], ..Segmentation::default() }
     }
 
+    /// Forgets a peer of which no operation is under way.
+    pub fn forget(&mut self, pe: Pe) {
+        self.peers.remove(&pe);
+    }
+
     /// Whether any piece waits.
     #[inline]
     pub fn waits(&self) -> bool {
