@@ -81,6 +81,11 @@ impl Channel {
         if arrived() { Ok(()) } else { Err(self.fail(Failure::remote(why))) }
     }
 
+    /// Whether the other end has closed, or its process has ended. Only some of the calls look.
+    pub fn has_closed(&mut self) -> bool {
+        self.is_time_to_look() && *self.link.poll() != State::Open || *self.link.state() != State::Open
+    }
+
     /// Counts a call. Returns whether it is one that looks at the other end.
     fn is_time_to_look(&mut self) -> bool {
         self.calls = self.calls.wrapping_add(1);

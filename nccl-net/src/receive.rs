@@ -1,7 +1,9 @@
 //! The receiving end of a connection.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::{Request, Words};
@@ -17,6 +19,9 @@ use crate::ring::{
 
 /// The first word of the eager slots.
 pub const EAGER_AT: usize = SLOTS * (1 + DESCRIPTOR_WORDS);
+
+/// For so long a sender that puts nothing is waited for before memory that it may use is deregistered.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// A receive that is under way.
 struct Waiting {
@@ -52,6 +57,8 @@ pub struct Receiver {
     early: VecDeque<Early>,
     /// The put of each slot's descriptor.
     puts: [Option<Request>; SLOTS],
+    /// Whether memory was deregistered that the sender may still use.
+    abandoned: bool,
 }
 
 impl Receiver {
@@ -70,6 +77,7 @@ impl Receiver {
             taken: 0,
             early: VecDeque::new(),
             puts: [const { None }; SLOTS],
+            abandoned: false,
         }
     }
 
@@ -226,6 +234,29 @@ impl Receiver {
     /// Ends a receive whose message was copied from an eager slot, and returns its size.
     fn take_copied(&mut self, slot: usize) -> Option<u64> {
         self.waiting[slot].take_if(|waiting| waiting.copied.is_some())?.copied
+    }
+
+    /// Waits for the messages to buffers inside of this memory, which is about to be deregistered: the sender may be
+    /// putting them. An end that has closed puts nothing more. One that puts nothing for [`QUIET`] is not waited for,
+    /// now or later.
+    pub fn settle(&mut self, memory: &Range<usize>) {
+        let (mut before, mut since) = (usize::MAX, Instant::now());
+        while !self.abandoned {
+            self.channel.network.session.progress();
+            // A failure is kept for `test`.
+            let _ = self.take_eager();
+            let open = |it: &&Waiting| it.copied.is_none() && memory.contains(&it.data.addr());
+            let waiting = self.waiting.iter().enumerate().filter_map(|(slot, it)| Some((slot, it.as_ref()?)));
+            let missing = waiting.filter(|(slot, it)| open(it) && !self.has_arrived(*slot, it.number)).count();
+            if missing == 0 || self.channel.has_closed() {
+                return;
+            }
+            if missing < before {
+                (before, since) = (missing, Instant::now());
+            }
+            self.abandoned = since.elapsed() > QUIET;
+            std::thread::yield_now();
+        }
     }
 
     fn has_arrived(&self, slot: usize, number: u64) -> bool {

@@ -315,8 +315,11 @@ unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
     guarded("deregMr", || {
         // SAFETY: NCCL passes what `connect` or `accept` returned.
         let connection = unsafe { object::<Connection>(connection, "the connection") }?;
-        if let End::Send(sender) = &mut *symrail_core::lock(&connection.end) {
-            sender.settle();
+        // SAFETY: it came from `regMr`.
+        let region = unsafe { object::<Region>(handle, "the handle") }?;
+        match &mut *symrail_core::lock(&connection.end) {
+            End::Send(sender) => sender.settle(),
+            End::Receive(receiver) => receiver.settle(&(region.base..region.base.saturating_add(region.len))),
         }
         // SAFETY: it came from `regMr`, and NCCL gives it up.
         unsafe { taken::<Region>(handle) }.map(drop).ok_or_else(|| Failure::null("the handle"))

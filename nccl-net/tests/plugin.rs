@@ -154,6 +154,8 @@ fn other() {
         "dying sender" => die(&net, &mut pipes, false),
         "refusing receiver" => refuse(&net, &mut pipes, true),
         "refusing sender" => refuse(&net, &mut pipes, false),
+        "withdrawing receiver" => withdraw(&net, &mut pipes, true),
+        "withdrawing sender" => withdraw(&net, &mut pipes, false),
         "early sender" => early(&net, &mut pipes, false),
         "late receiver" => early(&net, &mut pipes, true),
         "with itself" => with_itself(&net),
@@ -357,6 +359,29 @@ fn leave(net: &Net, pipes: &mut Pipes, receives: bool) {
     net.deregister(connection, handle);
     net.close_receive(connection);
     assert!(begun.elapsed() < LEFT_TIMEOUT / 2, "the receiver has waited for one that has left: {:?}", begun.elapsed());
+}
+
+/// Both ends deregister the memory of all requests under way, and close, as NCCL does when a communicator is aborted.
+fn withdraw(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let begun = Instant::now();
+    for _ in 0..3 {
+        let Some(connection) = one(net, pipes, receives) else { return };
+        let mut buffers: Vec<_> = (0..32).map(|_| vec![0u8; 1 << 20]).collect();
+        let handles: Vec<_> = buffers.iter_mut().map(|buffer| net.register(connection, buffer)).collect();
+        for (buffer, &handle) in buffers.iter_mut().zip(&handles) {
+            let started = until("a request", || {
+                let request = match receives {
+                    true => net.receive(connection, buffer, 0, handle),
+                    false => net.send(connection, buffer, 0, handle),
+                };
+                request.map(|r| (!r.is_null()).then_some(r))
+            });
+            started.unwrap();
+        }
+        handles.into_iter().for_each(|handle| net.deregister(connection, handle));
+        if receives { net.close_receive(connection) } else { net.close_send(connection) }
+    }
+    assert!(begun.elapsed() < LEFT_TIMEOUT / 2, "an end has waited for a time-out: {:?}", begun.elapsed());
 }
 
 /// The pages of this process that are in memory.
@@ -632,6 +657,14 @@ fn messages_over_shared_memory() {
 fn one_that_closes_last_does_not_wait_for_one_that_has_left() {
     let limit = LEFT_TIMEOUT.as_secs().to_string();
     pair_with(Rails::Tcp(2), 11, ["left receiver", "leaving sender"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
+}
+
+#[test]
+fn memory_of_requests_under_way_may_be_deregistered() {
+    let limit = LEFT_TIMEOUT.as_secs().to_string();
+    for rails in [Rails::Tcp(1), Rails::Tcp(2), Rails::Shm] {
+        pair_with(rails, 11, ["withdrawing receiver", "withdrawing sender"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
+    }
 }
 
 #[test]

@@ -162,6 +162,21 @@ fn a_link_tells_that_the_session_behind_it_has_ended() {
     until(|| (*second.poll() == State::Left).then_some(()));
 }
 
+/// The settings allow 25 s for connecting.
+#[test]
+fn a_listener_that_is_gone_is_not_dialed_for_long() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let handle = Listener::new(&a.session).unwrap().handle().clone();
+    let begun = Instant::now();
+    let dialed = Dial::new(&b.session, &handle, &[]);
+    let error = match dialed {
+        Ok(mut dial) => until(|| dial.poll(&b.session).map(|link| assert!(link.is_none())).err()),
+        Err(error) => error,
+    };
+    assert!(matches!(error, Error::PeerLost { .. } | Error::System { .. }), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}: {error}", begun.elapsed());
+}
+
 #[test]
 fn a_session_waits_for_the_other_ends_of_its_closed_links() {
     let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };

@@ -42,6 +42,7 @@ pub const MOST_STRANGERS: usize = 64;
 /// How long a stranger may take to show the secret before it makes room for another one.
 const HANDSHAKE: Duration = Duration::from_millis(200);
 /// For so long a dialer that has sent its card dials again when the connection ends: its listener may have made room.
+/// So does one whose connection was refused: a host may do so when it has too many.
 const REDIALS: Duration = Duration::from_secs(1);
 
 /// What both ends tell each other.
@@ -222,7 +223,7 @@ pub struct Dial {
     pe: Pe,
     since: Instant,
     carded: bool,
-    /// When a connection over which it had sent its card has ended.
+    /// When a connection over which it had sent its card has ended, or one was refused.
     ended: Option<Instant>,
 }
 
@@ -253,7 +254,7 @@ impl Dial {
     pub fn poll(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let received = stream.receive();
-        if self.carded && received.is_err() {
+        if (self.carded || stream.was_refused()) && received.is_err() {
             self.ended.get_or_insert_with(Instant::now);
         }
         let redials = self.since.elapsed() < session.time_limit && self.ended.is_none_or(|at| at.elapsed() < REDIALS);

@@ -59,6 +59,7 @@ pub(super) struct Stream {
     /// What has arrived of the next step of the handshake.
     input: Vec<u8>,
     output: Vec<u8>,
+    refused: bool,
 }
 
 enum Step {
@@ -87,6 +88,7 @@ impl Stream {
             step: if dialer { Step::Challenge } else { Step::Hello },
             input: Vec::new(),
             output: Vec::new(),
+            refused: false,
         };
         if dialer {
             stream.output.extend_from_slice(&MAGIC);
@@ -98,6 +100,11 @@ impl Stream {
     /// Whether the other end has shown that it has the secret.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open(_))
+    }
+
+    /// Whether nobody listens at the address that it was to connect to.
+    pub fn was_refused(&self) -> bool {
+        self.refused
     }
 
     /// Sends a frame, now or in a later [`Stream::receive`].
@@ -196,10 +203,15 @@ impl Stream {
                 Err(error) if is_later(&error) => return Ok(()),
                 // What the other end has sent before may still be read.
                 Err(error) if self.is_open() && error.kind() == ErrorKind::BrokenPipe => self.output.clear(),
-                Err(error) => return Err(Ended::ByPeer(error.to_string())),
+                Err(error) => return Err(self.by_peer(&error)),
             }
         }
         Ok(())
+    }
+
+    fn by_peer(&mut self, error: &std::io::Error) -> Ended {
+        self.refused |= error.kind() == ErrorKind::ConnectionRefused;
+        Ended::ByPeer(error.to_string())
     }
 
     /// Reads at most so many bytes. Returns `false` if none has arrived.
@@ -218,7 +230,7 @@ impl Stream {
             Err(error) if is_later(&error) => Ok(false),
             // The path has failed, which says nothing about the process: it may be reached over another rail.
             Err(error) if self.is_open() && !is_end(&error) => Ok(false),
-            Err(error) => Err(Ended::ByPeer(error.to_string())),
+            Err(error) => Err(self.by_peer(&error)),
         }
     }
 }
