@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use pyo3::prelude::*;
 use symrail::gpu::{GpuDevice, Scratch};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, compiled};
+use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, Transfer, compiled};
 use symrail::{Pe, Result, Runtime, SignalUpdate, Team};
 use symrail_core::Cmp;
 use symrail_ep::cuda::count::DeviceLayout;
@@ -193,19 +193,23 @@ impl HeldGpu {
         let (ops, stream) = (self.ops()?, self.stream(stream));
         let (there, here) = (self.symmetric(to.bounds(), "dst")?, self.local(from, pe, "src")?);
         let place = |span: Span, apart: u64| (span.address() as u64).wrapping_add(apart);
+        let piece = |(to, from): (Span, Span)| Transfer {
+            dest: place(to, there),
+            source: place(from, here),
+            bytes: to.bytes() as u64,
+        };
         let signal = signal.map(|signal| self.there(signal)).transpose()?;
         let mut pieces = to.pieces(from);
         let work = || {
             if let (Some(signal), 1) = (signal, pieces.number())
-                && let Some((to, from)) = pieces.next()
+                && let Some(only) = pieces.next()
             {
-                let (dest, source) = (place(to, there), place(from, here));
                 // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
-                return unsafe { ops.put_signal(&stream, dest, source, to.bytes() as u64, signal, pe) };
+                return unsafe { ops.put_signal(&stream, piece(only), signal, pe) };
             }
-            for (to, from) in pieces {
+            for each in pieces {
                 // SAFETY: as above.
-                unsafe { ops.put(&stream, place(to, there), place(from, here), to.bytes() as u64, pe) }?;
+                unsafe { ops.put(&stream, piece(each), pe) }?;
             }
             signal.map_or(Ok(()), |signal| ops.signal(&stream, signal, pe))
         };
@@ -219,8 +223,9 @@ impl HeldGpu {
         for (to, from) in to.pieces(from) {
             let (dest, source) =
                 ((to.address() as u64).wrapping_add(here), (from.address() as u64).wrapping_add(there));
+            let piece = Transfer { dest, source, bytes: to.bytes() as u64 };
             // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
-            unsafe { ops.get(&stream, dest, source, to.bytes() as u64, pe) }.map_err(failed_on_gpu)?;
+            unsafe { ops.get(&stream, piece, pe) }.map_err(failed_on_gpu)?;
         }
         Ok(())
     }

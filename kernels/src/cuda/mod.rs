@@ -36,7 +36,7 @@ pub use compiled::compiled;
 pub use error::{Error, Result};
 pub use failures::Failures;
 pub use heap::{HeapView, Reach};
-pub use on_stream::{Copies, OnStream};
+pub use on_stream::{Copies, OnStream, Transfer};
 pub use state::{DeviceParts, DeviceState};
 pub use symrail_cuda::{
     Compiled, CudaError, Current, DeviceBuffer, DevicePtr, Event, Gpu, Graph, InTurn, Kernel, LastUse, Module,

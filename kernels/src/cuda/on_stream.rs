@@ -54,11 +54,14 @@ pub struct OnStream {
     sync: Kernel,
 }
 
-/// The bytes that an operation moves: addresses as the GPU has them.
-#[derive(Clone, Copy)]
-pub(super) struct Moved {
+/// What a copy moves, at addresses of the GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Transfer {
+    /// The destination.
     pub dest: u64,
+    /// The source.
     pub source: u64,
+    /// The number of bytes.
     pub bytes: u64,
 }
 
@@ -123,10 +126,10 @@ impl OnStream {
     ///
     /// # Errors
     /// The error of the driver. [`DeviceState::check`] returns errors that the device detects.
-    pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
-        let reached = self.reach.find(dest, bytes, pe).map(|dest| (dest, source));
+    pub unsafe fn put(&self, stream: &Stream, what: Transfer, pe: u32) -> Result<()> {
+        let reached = self.reach.find(what.dest, what.bytes, pe).map(|dest| (dest, what.source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.put, Moved { dest, source, bytes }, reached, pe) }
+        unsafe { self.copy(stream, &self.put, what, reached, pe) }
     }
 
     /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, for later work on the stream.
@@ -136,10 +139,10 @@ impl OnStream {
     ///
     /// # Errors
     /// As for [`OnStream::put`].
-    pub unsafe fn get(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
-        let reached = self.reach.find(source, bytes, pe).map(|source| (dest, source));
+    pub unsafe fn get(&self, stream: &Stream, what: Transfer, pe: u32) -> Result<()> {
+        let reached = self.reach.find(what.source, what.bytes, pe).map(|source| (what.dest, source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.get, Moved { dest, source, bytes }, reached, pe) }
+        unsafe { self.copy(stream, &self.get, what, reached, pe) }
     }
 
     /// Copies by an engine if it is chosen and the GPU can access both addresses, otherwise by the kernel.
@@ -150,7 +153,7 @@ impl OnStream {
         &self,
         stream: &Stream,
         kernel: &Kernel,
-        Moved { dest, source, bytes }: Moved,
+        Transfer { dest, source, bytes }: Transfer,
         reached: Option<(u64, u64)>,
         pe: u32,
     ) -> Result<()> {
@@ -171,18 +174,11 @@ impl OnStream {
     ///
     /// # Errors
     /// As for [`OnStream::put`].
-    pub unsafe fn put_signal(
-        &self,
-        stream: &Stream,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-        signal: SignalUpdate<u64>,
-        pe: u32,
-    ) -> Result<()> {
+    pub unsafe fn put_signal(&self, stream: &Stream, what: Transfer, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
+        let Transfer { dest, source, bytes } = what;
         if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, pe).is_some() {
             // SAFETY: the caller's promise.
-            unsafe { self.put(stream, dest, source, bytes, pe) }?;
+            unsafe { self.put(stream, what, pe) }?;
             return self.signal(stream, signal, pe);
         }
         let arguments = [dest, source, bytes, signal.word, signal.value, signal.op.device(), pe.into()];
