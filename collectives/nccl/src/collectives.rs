@@ -8,12 +8,13 @@ use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::{DataType, ReduceOp, Reduction, Transfer};
 
 use crate::communicator::{Communicator, Inside};
+use crate::config::Structure;
 use crate::export::nccl;
 use crate::group::{self, Work, submit};
 use crate::guard::Failure;
 use crate::operations::reduction;
 use crate::types::{CudaStream, Handle, data_type};
-use crate::{config, registry};
+use crate::registry;
 
 /// A collective and its buffers.
 pub enum Collective {
@@ -122,9 +123,8 @@ macro_rules! call {
     (fn $name:ident, $with_config:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         call! { fn $name($($arg: $ty),*) of $comm $body }
         call! {
-            fn $with_config($($arg: $ty,)* config: *const c_void) of $comm {
-                // SAFETY: C's caller vouches for its pointers.
-                unsafe { config::of_call(config) }?;
+            fn $with_config($($arg: $ty,)* config: Structure) of $comm {
+                config.check_for_call()?;
                 $body
             }
         }
