@@ -1,12 +1,13 @@
 //! The PE's GPU: the heap in its address space, and operations in the order of its streams.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use symrail::gpu::{GpuDevice, Scratch};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, compiled};
+use symrail::kernels::cuda::{Chain, Collectives, Error, Gpu, Module, Moved, OnStream, Program, Stream, compiled};
 use symrail::{Pe, Result, Runtime, SignalUpdate, Team};
 use symrail_core::Cmp;
 use symrail_ep::cuda::count::DeviceLayout;
@@ -244,6 +245,51 @@ impl HeldGpu {
         let word = self.word(word)?;
         // SAFETY: a word of the heap, which stays as long as the job.
         unsafe { self.ops()?.wait(&self.stream(stream), word, cmp, value) }.map_err(failed_on_gpu)
+    }
+
+    /// A chain with `pe`, whose word is symmetric.
+    fn chain(&self, ended: Span, pe: Pe) -> PyResult<Chain> {
+        Ok(Chain { ended: self.word(ended)?, pe })
+    }
+
+    /// Makes a stream wait until a word of this PE, which `pe` sets, is in a range, unless the chain with it has ended.
+    pub fn wait_in_chain(
+        &self,
+        word: Span,
+        within: RangeInclusive<u64>,
+        (ended, pe): (Span, Pe),
+        stream: usize,
+    ) -> PyResult<()> {
+        let (word, chain) = (self.word(word)?, self.chain(ended, pe)?);
+        // SAFETY: words of the heap, which stays as long as the job.
+        let started =
+            unsafe { self.ops()?.wait_in(chain, &self.stream(stream), word, *within.start(), *within.end()) };
+        started.map_err(failed_on_gpu)
+    }
+
+    /// As `put`, of contiguous arrays, and then sets a word there, unless the chain with that PE has ended. Without arrays
+    /// it sets the word alone.
+    pub fn put_in_chain(
+        &self,
+        arrays: Option<(&View, &View)>,
+        (word, value): (Span, u64),
+        (ended, pe): (Span, Pe),
+        stream: usize,
+    ) -> PyResult<()> {
+        let (signal, chain) = (self.word(word)?, self.chain(ended, pe)?);
+        let mut moved = Moved { dest: 0, source: 0, bytes: 0 };
+        if let Some((to, from)) = arrays {
+            let (span, here) = (from.bounds(), self.local(from, pe, "src")?);
+            let dest = self.symmetric_address(to.bounds(), "dst")?;
+            let (bytes, room) = (span.bytes(), to.bounds().bytes());
+            if !(to.contiguous && from.contiguous) || bytes != room {
+                let wrong = format!("dst has {room} bytes, and src {bytes}; wanted are contiguous arrays of one length");
+                return Err(raise_of(Kind::Argument, &wrong, pe));
+            }
+            moved = Moved { dest, source: (span.address() as u64).wrapping_add(here), bytes: bytes as u64 };
+        }
+        // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
+        unsafe { self.ops()?.put_signal_in(chain, &self.stream(stream), moved, (signal, value)) }.map_err(failed_on_gpu)
     }
 
     pub fn fence(&self, stream: usize) -> PyResult<()> {

@@ -119,6 +119,12 @@ def test_other_calls_of_the_elastic_buffer(pes: int, options: tuple[str, ...], m
     assert ended.stdout.count("is well") == pes, ended
 
 
+def test_tensors_for_neighbours_on_a_gpu_behind_a_wait_that_timed_out() -> None:
+    program = [python_with_torch(), str(PROGRAMS / "pipeline_on_gpu.py")]
+    (ended,) = finish([start(program)])
+    assert (ended.returncode, ended.stdout) == (0, "well\n"), ended
+
+
 def test_calls_of_engines_on_two_buffers_at_once() -> None:
     """Long forms run on GPUs: 1,000 steps."""
     command = [launcher(), "run", "-n", "2", "--", python_with_torch(), str(PROGRAMS / "engines.py"), "12", "cpu"]

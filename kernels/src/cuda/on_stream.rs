@@ -22,7 +22,7 @@ const COPYING: u32 = 1024;
 pub(super) const BLOCK_BYTES: u64 = 32 << 10;
 pub(super) const MOST_BLOCKS: u64 = 64;
 /// One thread, for a kernel that only sends a request.
-const ASKING: Shape = Shape { blocks: 1, threads: 1 };
+pub(super) const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 pub(super) const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
 
 /// The unit that copies to memory that the GPU can access.
@@ -41,7 +41,7 @@ pub enum Copies {
 #[derive(Debug, Clone)]
 pub struct OnStream {
     gpu: Arc<Gpu>,
-    reach: Reach,
+    pub(super) reach: Reach,
     copies: Copies,
     put: Kernel,
     get: Kernel,
@@ -52,13 +52,19 @@ pub struct OnStream {
     quiet: Kernel,
     barrier: Kernel,
     sync: Kernel,
+    pub(super) wait_in_chain: Kernel,
+    pub(super) put_in_chain: Kernel,
+    pub(super) put_signal_in_chain: Kernel,
 }
 
 /// The bytes that an operation moves: addresses as the GPU has them.
-#[derive(Clone, Copy)]
-pub(super) struct Moved {
+#[derive(Debug, Clone, Copy)]
+pub struct Moved {
+    /// Where to.
     pub dest: u64,
+    /// Where from.
     pub source: u64,
+    /// How many.
     pub bytes: u64,
 }
 
@@ -85,6 +91,9 @@ impl OnStream {
             quiet: kernel("quiet")?,
             barrier: kernel("barrier")?,
             sync: kernel("sync")?,
+            wait_in_chain: module.kernel("wait_in_chain")?,
+            put_in_chain: module.kernel("put_in_chain")?,
+            put_signal_in_chain: module.kernel("put_signal_in_chain")?,
         })
     }
 
@@ -264,7 +273,7 @@ impl OnStream {
 }
 
 /// The shape of a kernel that copies. The work of the proxy is one request.
-fn copying(reached: bool, bytes: u64) -> Shape {
+pub(super) fn copying(reached: bool, bytes: u64) -> Shape {
     let blocks = if reached { bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) } else { 1 };
     Shape { blocks: blocks as u32, threads: COPYING }
 }
