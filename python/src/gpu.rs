@@ -262,8 +262,7 @@ impl HeldGpu {
     ) -> PyResult<()> {
         let (word, chain) = (self.word(word)?, self.chain(ended, pe)?);
         // SAFETY: words of the heap, which stays as long as the job.
-        let started =
-            unsafe { self.ops()?.wait_in(chain, &self.stream(stream), word, *within.start(), *within.end()) };
+        let started = unsafe { self.ops()?.wait_in(chain, &self.stream(stream), word, *within.start(), *within.end()) };
         started.map_err(failed_on_gpu)
     }
 
@@ -283,7 +282,8 @@ impl HeldGpu {
             let dest = self.symmetric_address(to.bounds(), "dst")?;
             let (bytes, room) = (span.bytes(), to.bounds().bytes());
             if !(to.contiguous && from.contiguous) || bytes != room {
-                let wrong = format!("dst has {room} bytes, and src {bytes}; wanted are contiguous arrays of one length");
+                let wrong =
+                    format!("dst has {room} bytes, and src {bytes}; wanted are contiguous arrays of one length");
                 return Err(raise_of(Kind::Argument, &wrong, pe));
             }
             moved = Moved { dest, source: (span.address() as u64).wrapping_add(here), bytes: bytes as u64 };

@@ -51,7 +51,9 @@ impl OnStream {
         let mut here = bytes;
         if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, chain.pe).is_some() {
             // SAFETY: the kernel's arguments; the caller's promise.
-            unsafe { stream.launch(&self.put_in_chain, copying(true, bytes), &[dest, source, bytes, pe, chain.ended]) }?;
+            unsafe {
+                stream.launch(&self.put_in_chain, copying(true, bytes), &[dest, source, bytes, pe, chain.ended])
+            }?;
             here = 0;
         }
         let arguments = [dest, source, here, signal, value, pe, chain.ended];
