@@ -221,10 +221,25 @@ def neighbours(me: int, ranks: int) -> None:
     buffer.destroy()
 
 
+class Counting:
+    """A job, and the number of gets that were started."""
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime, self.gets = getattr(runtime, "runtime", runtime), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.runtime, name)
+
+    def get_nbi(self, *arguments: Any) -> None:
+        self.gets += 1
+        self.runtime.get_nbi(*arguments)
+
+
 def engram(me: int, ranks: int) -> None:
     """Entries of all ranks, also of FP8 with their scales, in both layouts; then others in the same memory, and of
-    another shape."""
-    shapes = [(50, 64, 40, 3, False), (50, 64, 1, 5, False), (33, 128, 30, 4, True)]
+    another shape. Entries that are near to each other come from a rank by one request, if rails carry them; of the large
+    ones those that are neighbours do."""
+    shapes = [(50, 64, 40, 3, False), (50, 64, 1, 5, False), (33, 128, 30, 4, True), (40, 1040, 9, 2, False)]
     for entries, hidden, tokens, each, is_fp8 in shapes:
         if is_fp8 and not hasattr(torch, "float8_e4m3fn"):
             continue
@@ -246,10 +261,16 @@ def engram(me: int, ranks: int) -> None:
             numbers = numbers.to(torch.int32).to(DEVICE)
             if lap == 2:
                 numbers.fill_(ranks * entries - 1)
+            counting = buffer._engram.runtime = Counting(buffer._engram.runtime)
+            others = [rank for rank in range(ranks) if not counting.is_mapped(rank)]
+            its = [numbers.unique()[numbers.unique() // entries == rank].long().cpu() for rank in others]
+            near = 1 + 2048 // (hidden * all_entries[0].element_size())
+            requests = sum(bool(len(one)) + int((one.diff() > near).sum()) for one in its)
             for column_major in (False, True):
+                counting.gets = 0
                 hook = buffer.engram_fetch(numbers, use_tma_aligned_col_major_sf=column_major)
                 data, scales = hook()
-                assert data.dtype == dtype
+                assert data.dtype == dtype and counting.gets == requests, (counting.gets, requests)
                 assert torch.equal(data.view(torch.uint8), whole[numbers.view(-1).long()].view(tokens, -1)), lap
                 if sf is None:
                     assert scales is None
