@@ -266,8 +266,8 @@ impl HeldGpu {
         started.map_err(failed_on_gpu)
     }
 
-    /// As `put`, of contiguous arrays, and then sets a word there, unless the chain with that PE has ended. Without arrays
-    /// it sets the word alone.
+    /// As `put`, of contiguous arrays, and then sets a word there, unless the chain with that PE has ended. Without
+    /// arrays it sets the word alone.
     pub fn put_in_chain(
         &self,
         arrays: Option<(&View, &View)>,

@@ -450,8 +450,8 @@ impl Runtime {
     }
 
     /// Makes a stream wait, for SYMRAIL_TIMEOUT_S seconds, until element `offset` of a symmetric uint64 array, which
-    /// `remote_pe` sets, is from `least` to `most`. Otherwise element `ended` is not 0 from then on, and neither waits nor
-    /// puts that name it do anything but fail. Local.
+    /// `remote_pe` sets, is from `least` to `most`. Otherwise element `ended` is not 0 from then on, and waits and puts
+    /// that name it only fail. Local.
     #[allow(clippy::too_many_arguments)] // words, and where they are
     fn wait_in_chain(
         &self,
@@ -470,8 +470,8 @@ impl Runtime {
         words.py().detach(|| self.job.streams()?.wait_in_chain(word, least..=most, chain, stream))
     }
 
-    /// Copies `both`, a source to a symmetric array of `remote_pe`, and then sets element `offset` of `words` there, in the
-    /// order of a stream, unless element `ended` here says that a wait has timed out. Local.
+    /// Copies to an array of `remote_pe` (`both`: that, and the source), and then sets element `offset` of `words` there,
+    /// in the order of a stream, unless element `ended` here says that a wait has timed out. Local.
     #[allow(clippy::too_many_arguments)] // as above
     fn put_in_chain(
         &self,

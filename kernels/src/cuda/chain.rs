@@ -9,16 +9,16 @@ use super::on_stream::{ASKING, BLOCK_BYTES, Moved, OnStream, copying};
 /// A chain with a PE.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain {
-    /// The GPU's address of a word of this PE, 0 at first, and not 0 when the chain has ended. One stream at a time uses
-    /// it.
+    /// The GPU's address of a word of this PE, 0 at first, and not 0 when the chain has ended. One stream at a time
+    /// uses it.
     pub ended: u64,
     /// The PE that the operations concern, which errors name.
     pub pe: u32,
 }
 
 impl OnStream {
-    /// Makes the stream wait, within the device's time-out, until a 64-bit word of this PE has the value; otherwise the
-    /// chain ends.
+    /// Makes the stream wait, within the device's time-out, until a 64-bit word of this PE is from `least` to `most`;
+    /// otherwise the chain ends.
     ///
     /// # Safety
     /// `word` and the chain's are aligned words of the GPU that stay until then.
@@ -32,8 +32,8 @@ impl OnStream {
         Ok(unsafe { stream.launch(&self.wait_in_chain, ASKING, &arguments) }?)
     }
 
-    /// Copies `bytes` from `source` to the symmetric `dest` on the chain's PE, and then sets a signal word there, unless
-    /// the chain has ended. Without bytes it sets the word. Multiprocessors copy.
+    /// Copies `bytes` from `source` to the symmetric `dest` on the chain's PE, and then sets a signal word there,
+    /// unless the chain has ended. Without bytes it sets the word. Multiprocessors copy.
     ///
     /// # Safety
     /// As for [`OnStream::put`], and as for [`OnStream::wait_in`].

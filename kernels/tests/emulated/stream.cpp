@@ -1,5 +1,5 @@
-// Runs the chains of cu/stream.cu on threads: what stands behind a wait whose time is over changes nothing. Prints what is
-// wrong.
+// Runs the chains of cu/stream.cu on threads: what stands behind a wait whose time is over changes nothing. Prints what
+// is wrong.
 #include <cstdio>
 #include <functional>
 #include <thread>
@@ -57,10 +57,11 @@ static void expect(symrail_u64 taken, bool well) {
     launch(2, [&] { put_in_chain(heap + DATA, heap + SOURCE, 1000, 1, ended); });
     told();
     is_well &= the_job.heaps[1][DATA + 999] == (well ? 'x' : 0);
-    launch(1, [&] { put_signal_in_chain(heap + DATA + 1000, heap + SOURCE, 8, (symrail_u64*)(heap + WORD), 7, 1, ended); });
+    symrail_u64* signal = (symrail_u64*)(heap + WORD);
+    launch(1, [&] { put_signal_in_chain(heap + DATA + 1000, heap + SOURCE, 8, signal, 7, 1, ended); });
     told();
     is_well &= the_job.heaps[1][DATA + 1007] == (well ? 'x' : 0) && word(1, WORD) == (well ? 7 : 0);
-    launch(1, [&] { put_signal_in_chain(nullptr, nullptr, 0, (symrail_u64*)(heap + WORD), 8, 1, ended); });
+    launch(1, [&] { put_signal_in_chain(nullptr, nullptr, 0, signal, 8, 1, ended); });
     told();
     is_well &= word(1, WORD) == (well ? 8 : 0) && !the_job.wrong;
     if (!is_well) printf("a chain behind %llu of 3 to 4\n", taken);

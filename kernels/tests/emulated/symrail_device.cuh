@@ -1,5 +1,5 @@
-// The device API for threads of this process, as far as cu/collectives.cu and cu/stream.cu use it. PEs are groups of threads, and their
-// heaps are memory of this process. The test chooses which heaps are mapped.
+// The device API for threads of this process, as far as cu/collectives.cu and cu/stream.cu use it. PEs are groups of
+// threads, and their heaps are memory of this process. The test chooses which heaps are mapped.
 #pragma once
 #include <atomic>
 #include <barrier>
