@@ -33,8 +33,8 @@ extern "C" __global__ void wait_on_stream(symrail_u64* word, symrail_u64 cmp, sy
     symrail_signal_wait_until(word, (int)cmp, value);
 }
 
-// A chain of operations that ends at the first wait whose time is over: `ended`, a word of this GPU that one stream at a
-// time uses, is not 0 from then on. Nothing behind it copies or signals, and each such operation is an error, too.
+// A chain of operations that ends at the first wait whose time is over: `ended`, a word of this GPU that one stream at
+// a time uses, is not 0 from then on. Nothing behind it copies or signals, and each such operation is an error, too.
 struct within {
     symrail_u64 least, most;
     __device__ bool operator()(symrail_u64 now) const { return now >= least && now <= most; }

@@ -1,5 +1,5 @@
-//! Runs the kernels of `cu/collectives.cu` and `cu/stream.cu` on threads of this machine. That needs a C++ compiler, but
-//! no GPU and no CUDA.
+//! Runs the kernels of `cu/collectives.cu` and `cu/stream.cu` on threads of this machine. That needs a C++ compiler,
+//! but no GPU and no CUDA.
 
 #![allow(clippy::unwrap_used)]
 

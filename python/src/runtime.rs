@@ -470,8 +470,8 @@ impl Runtime {
         words.py().detach(|| self.job.streams()?.wait_in_chain(word, least..=most, chain, stream))
     }
 
-    /// Copies to an array of `remote_pe` (`both`: that, and the source), and then sets element `offset` of `words` there,
-    /// in the order of a stream, unless element `ended` here says that a wait has timed out. Local.
+    /// Copies to an array of `remote_pe` (`both`: that, and the source), and then sets element `offset` of `words`
+    /// there, in the order of a stream, unless element `ended` here says that a wait has timed out. Local.
     #[allow(clippy::too_many_arguments)] // as above
     fn put_in_chain(
         &self,

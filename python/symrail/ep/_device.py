@@ -109,8 +109,8 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
         if self.open:
             self._must_be_closed("low_latency_dispatch")
             self._must_not_overwrite()
-        stream, buffers = current_stream(self.gpu), self.held
-        made = None if buffers is None else buffers.dispatch(stream, receives, (self.gpu, self.ranks, self.shape), of_call)
+        stream, buffers, of = current_stream(self.gpu), self.held, (self.gpu, self.ranks, self.shape)
+        made = None if buffers is None else buffers.dispatch(stream, receives, of, of_call)
         if made is None:
             x, topk_idx, most_tokens, experts = of_call[:4]
             # Other tensors than kernels take are refused before buffers are made, which is collective.

@@ -34,8 +34,8 @@ class Pipeline:
         self.slots = array(runtime, slots, "uint8", text, timeout)
         # What NICs read is in the heap.
         self.outgoing = None if all_mapped else array(runtime, slots, "uint8", text, timeout)
-        # For each direction and slot the tensor that has come; for each direction the tensors that were taken there; for
-        # each kind of call and direction whether a stream's wait has timed out.
+        # For each direction and slot the tensor that has come; for each direction the tensors that were taken there;
+        # for each kind of call and direction whether a stream's wait has timed out.
         self.words = array(runtime, (2 * most + 2 + 4,), "uint64", text, timeout)
         # A word has the number of the slot's tensor, counted from 1, above the tensor's bytes.
         self.number_at = self.bytes.bit_length()
@@ -85,8 +85,9 @@ class Pipeline:
     def _late(self, of: tuple[str, int], more: str) -> TimeoutError:
         kind, direction = of
         rank = (self.rank + (1 if (direction == 0) == (kind == "send") else -1)) % self.ranks
-        what = f"pp_send: rank {rank} has taken no tensor" if kind == "send" else f"pp_recv: no such tensor of rank {rank} came"
-        return TimeoutError(f"{what} in time{more}", {"pe": rank, "pes": (rank,)})
+        receive, send = f"pp_recv: no such tensor of rank {rank} came", f"pp_send: rank {rank} has taken no tensor"
+        text = f"{send if kind == 'send' else receive} in time{more}"
+        return TimeoutError(text, {"pe": rank, "pes": (rank,)})
 
     def _current(self, torch: Any) -> Any:
         must_not_capture("no tensors are sent to neighbours, nor received: slots are chosen by the host")

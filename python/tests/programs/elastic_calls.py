@@ -237,8 +237,8 @@ class Counting:
 
 def engram(me: int, ranks: int) -> None:
     """Entries of all ranks, also of FP8 with their scales, in both layouts; then others in the same memory, and of
-    another shape. Entries that are near to each other come from a rank by one request, if rails carry them; of the large
-    ones those that are neighbours do."""
+    another shape. Entries that are near to each other come from a rank by one request, if rails carry them; of the
+    large ones those that are neighbours do."""
     shapes = [(50, 64, 40, 3, False), (50, 64, 1, 5, False), (33, 128, 30, 4, True), (40, 1040, 9, 2, False)]
     for entries, hidden, tokens, each, is_fp8 in shapes:
         if is_fp8 and not hasattr(torch, "float8_e4m3fn"):

@@ -1,5 +1,5 @@
-"""The pipeline's calls on a GPU without one: a rank that is its own neighbour, streams whose operations are done at once,
-and waits that time out at once. Behind a wait that timed out nothing may be copied, nor signalled."""
+"""The pipeline's calls on a GPU without one: a rank that is its own neighbour, streams whose operations are done at
+once, and waits that time out at once. Behind a wait that timed out nothing may be copied, nor signalled."""
 
 from types import SimpleNamespace
 from typing import Any
