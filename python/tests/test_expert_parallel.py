@@ -119,6 +119,12 @@ def test_other_calls_of_the_elastic_buffer(pes: int, options: tuple[str, ...], m
     assert ended.stdout.count("is well") == pes, ended
 
 
+def test_calls_in_the_order_of_deepeps_test_of_two_hosts() -> None:
+    program = [python_with_torch(), str(PROGRAMS / "internode_order.py")]
+    (ended,) = finish([start([launcher(), "run", "-n", "4", *HOSTS, "--", *program])])
+    assert ended.returncode == 0 and ended.stdout.count("is well after") == 4, ended
+
+
 def test_tensors_for_neighbours_on_a_gpu_behind_a_wait_that_timed_out() -> None:
     program = [python_with_torch(), str(PROGRAMS / "pipeline_on_gpu.py")]
     (ended,) = finish([start(program)])
