@@ -60,6 +60,10 @@
 #define SYMRAIL_SOME_TRANSFERS 16
 #define SYMRAIL_FEW_ROWS 4
 #define SYMRAIL_FEW_TRANSFERS 6
+/* The kernels for these arguments, the largest first. */
+#define SYMRAIL_EXCHANGE_ANY 0ull
+#define SYMRAIL_EXCHANGE_SOME 1ull
+#define SYMRAIL_EXCHANGE_FEW 2ull
 /* Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next. */
 #define SYMRAIL_ROW_RECEIVES 4611686018427387904ull
 #define SYMRAIL_ROW_OWN 9223372036854775808ull
@@ -79,6 +83,11 @@
 #define SYMRAIL_REDUCE_TO 5ull
 #define SYMRAIL_GATHER 6ull
 #define SYMRAIL_SCATTER 7ull
+/* Their kernels. */
+#define SYMRAIL_STRAIGHT_PACKETS 0ull
+#define SYMRAIL_STRAIGHT_ALL_REDUCE 1ull
+#define SYMRAIL_STRAIGHT_ONE_WAY 2ull
+#define SYMRAIL_STRAIGHT_BOTH_WAYS 3ull
 /* Flags beside a reduction: elements are rounded after every step of it; the result is an average. */
 #define SYMRAIL_STRAIGHT_ROUNDED 256ull
 #define SYMRAIL_STRAIGHT_AVERAGE 512ull
@@ -86,6 +95,10 @@
 #define SYMRAIL_NORM_PLAIN 0ull
 #define SYMRAIL_NORM_BY_TENSOR 1ull
 #define SYMRAIL_NORM_BY_GROUPS 2ull
+/* Kernels of RMS norms. */
+#define SYMRAIL_NORM_PACKETS 0ull
+#define SYMRAIL_NORM_PUSHED 1ull
+#define SYMRAIL_NORM_PUSHED_ANYWHERE 2ull
 
 /* Chunks of a buffer of a rank. */
 struct symrail_span {

@@ -28,15 +28,8 @@ fn the_executor_becomes_ptx_and_machine_code() {
         (DataType::Float8E4m3, "sm_90", Nvrtc::compile_quickly),
         (DataType::Bfloat16, "sm_80", Nvrtc::compile_quickly),
     ] {
-        use StraightKernel::{AllReduce, BothWays, OneWay, Packets};
-        let straight = |kernel| (Which::Straight(kernel, ty), "straight_pushed");
-        for (which, kernel) in [
-            (Which::Executor(ty), "execute_plan"),
-            (Which::Straight(Packets, ty), "straight_packets"),
-            straight(AllReduce),
-            straight(OneWay),
-            straight(BothWays),
-        ] {
+        let straight = StraightKernel::ALL.map(|kernel| (Which::Straight(kernel, ty), kernel.name()));
+        for (which, kernel) in std::iter::once((Which::Executor(ty), "execute_plan")).chain(straight) {
             let source = which.source().unwrap();
             let compiled = compile(&nvrtc, &which.program(&source), arch).unwrap();
             assert_eq!(compiled.log(), "", "{which:?} for {arch}");

@@ -17,6 +17,7 @@
 //! | `simulation` | time and memory for a simulation of many PEs in one thread (feature `simulation`) |
 //! | [`fp8`] | floating-point numbers of eight bits |
 //! | [`guard`] | the boundary of C interfaces |
+//! | [`c_pointer`] | pointers among the arguments of C functions |
 //! | [`layout`] | layouts that host and kernels share, and their headers for CUDA |
 //! | [`order`] | the smaller and the greater of two elements of a reduction |
 //! | [`pci`] | addresses on a PCI bus |
@@ -27,6 +28,7 @@
 
 pub mod agreement;
 pub mod amo;
+pub mod c_pointer;
 pub mod clock;
 pub mod compare;
 pub mod data_type;
@@ -47,6 +49,7 @@ pub mod simulation;
 pub mod wait;
 
 pub use amo::{AmoOp, AmoType};
+pub use c_pointer::{CPointer, CText};
 pub use compare::Cmp;
 pub use data_type::DataType;
 pub use error::{Error, ErrorKind, Fault, Operation, Result};

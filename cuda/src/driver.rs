@@ -188,14 +188,22 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// The same GPU with a context of its own, for copies for which kernels wait. The driver has a lock for each
-    /// context. A thread that loads a module or frees memory holds it until all kernels of the context have ended, and
-    /// meanwhile keeps other threads from starting copies in the context. All contexts of a GPU can access memory that
-    /// was mapped for it (`cuMemMap`), and portable pinned memory. The current context of this thread stays.
-    ///
-    /// # Errors
-    /// The driver's error, or it is older than CUDA 12.5.
-    pub fn in_context_of_its_own(&self) -> Result<Arc<Gpu>> {
+    /// The same GPU with a context of its own, for copies for which kernels wait; or this context, with a warning, if the
+    /// driver makes none. The driver has a lock for each context. A thread that loads a module or frees memory holds it
+    /// until all kernels of the context have ended, and meanwhile keeps other threads from starting copies in the
+    /// context. All contexts of a GPU can access memory that was mapped for it (`cuMemMap`), and portable pinned memory.
+    /// The current context of this thread stays.
+    #[must_use]
+    pub fn for_copies(self: &Arc<Self>) -> Arc<Gpu> {
+        self.with_context_of_its_own().unwrap_or_else(|error| {
+            tracing::warn!(%error, "copies are made in the program's context: who loads or frees something there while \
+                a kernel waits keeps them from it");
+            Arc::clone(self)
+        })
+    }
+
+    /// Fails if the driver is older than CUDA 12.5.
+    fn with_context_of_its_own(&self) -> Result<Arc<Gpu>> {
         if Self::driver_version() < 12_050 {
             let what = "has a driver that does not make contexts (cuCtxCreate_v4)";
             return Err(CudaError::Lacks {
@@ -329,7 +337,7 @@ impl Deref for Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: retained in `open`, or made in `in_context_of_its_own`; its memory and streams keep it alive. At the
+        // SAFETY: retained in `open`, or made in `with_context_of_its_own`; its memory and streams keep it alive. At the
         // end of the process the driver may be gone already, and there is nothing to do.
         let _ = unsafe {
             if self.is_primary {

@@ -53,7 +53,7 @@ impl AllToAll {
         heap.must_be_the_hosts()?;
         let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: small::MOST };
         let blocks = blocks(team, kind, sends, receives, |pe| Plan::path(heap.runtime(), pe))?;
-        let (owner, plan) = (blocks.owner, Plan::new(heap, team, blocks)?);
+        let (owner, plan) = (blocks.kind.owner, Plan::new(heap, team, blocks)?);
         let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
         Ok(AllToAll { plan, work })
     }
@@ -84,7 +84,7 @@ impl GpuAllToAll {
     ) -> Result<GpuAllToAll> {
         let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: 0 };
         let blocks = blocks(team, kind, sends, receives, |pe| GpuPlan::path(kernels, pe))?;
-        let (owner, plan) = (blocks.owner, GpuPlan::new(kernels, heap, team, blocks)?);
+        let (owner, plan) = (blocks.kind.owner, GpuPlan::new(kernels, heap, team, blocks)?);
         match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
             Err(full) if full.is_full() => plan.free(team).and(Err(full)),
             block => Ok(AllToAll { plan, work: Workspace::new(block?, owner) }),

@@ -54,18 +54,13 @@ impl Kind {
 
 /// The blocks of a plan.
 pub(crate) struct Blocks {
-    pub what: &'static str,
-    /// Bytes of an element.
-    pub element: usize,
-    pub mode: Mode,
+    pub kind: Kind,
     /// The legs, those over rails first.
     pub legs: Vec<Leg>,
     pub flows: Flows,
     /// The offset in the workspace, in bytes, of this PE's own blocks when they cannot go straight to the output.
     pub own_room: usize,
     pub workspace_bytes: usize,
-    /// The owner whose workspaces the plan accepts.
-    pub owner: u64,
 }
 
 /// Memory that the caller passes to a plan: its address and its bytes.
@@ -81,7 +76,7 @@ pub(crate) type Wrong = (Refusal, usize, usize);
 impl Blocks {
     /// `pe` returns the PE of each rank, and `path` how this PE reaches it.
     pub fn new(kind: Kind, flows: Flows, pe: impl Fn(usize) -> Pe, path: impl Fn(Pe) -> Path) -> Blocks {
-        let Kind { what, element, mode, owner, small } = kind;
+        let Kind { element, mode, small, .. } = kind;
         let mut end = 0usize;
         let mut room = |elements: usize| {
             let start = end;
@@ -111,17 +106,17 @@ impl Blocks {
         }
         legs.sort_by_key(|leg| leg.path == Path::Mapped);
         let own_room = room(flows.own.iter().map(|(from, _)| from.len()).sum());
-        Blocks { what, element, mode, legs, flows, own_room, workspace_bytes: end, owner }
+        Blocks { kind, legs, flows, own_room, workspace_bytes: end }
     }
 
     /// Bytes of the input: the whole pencil, with halo and padding.
     pub fn input_bytes(&self) -> usize {
-        self.flows.elements.0 * self.element
+        self.flows.elements.0 * self.kind.element
     }
 
     /// Bytes of the output.
     pub fn output_bytes(&self) -> usize {
-        self.flows.elements.1 * self.element
+        self.flows.elements.1 * self.kind.element
     }
 
     /// The legs of each part, at least one group. Where rails are involved, all are exchanged together.
@@ -166,8 +161,8 @@ impl Blocks {
         if from != to && from < to + self.output_bytes() as u64 && to < from + self.input_bytes() as u64 {
             return Err((Refusal::Overlap, self.input_bytes(), from.abs_diff(to) as usize));
         }
-        if work.owner() != self.owner {
-            return Err((Refusal::OtherWorkspace, self.owner as usize, work.owner() as usize));
+        if work.owner() != self.kind.owner {
+            return Err((Refusal::OtherWorkspace, self.kind.owner as usize, work.owner() as usize));
         }
         if work.bytes() < self.workspace_bytes {
             return Err((Refusal::WorkspaceTooSmall, self.workspace_bytes, work.bytes()));
@@ -177,12 +172,12 @@ impl Blocks {
 
     /// The error for an argument of PE `pe`.
     pub fn refused(&self, pe: Pe, (refusal, needed, given): Wrong) -> Error {
-        Error::Refused { pe, operation: self.what, refusal, needed, given }
+        Error::Refused { pe, operation: self.kind.what, refusal, needed, given }
     }
 
     /// The largest power of two that divides an element's size, and is not more than `most`.
     pub fn unit(&self, most: usize) -> usize {
-        most.min(self.element & self.element.wrapping_neg())
+        most.min(self.kind.element & self.kind.element.wrapping_neg())
     }
 
     /// The route of a block for another PE out of a buffer.
@@ -201,7 +196,7 @@ impl Blocks {
     fn route(&self, [buffer, workspace]: [Memory; 2], leg: &Leg, block: staging::Block) -> Route {
         match staging::route(buffer, workspace, leg.path, block) {
             Route::Direct if leg.link.small => Route::Staged(Reason::Small),
-            Route::Direct if !self.mode.direct => Route::Staged(Reason::Asked),
+            Route::Direct if !self.kind.mode.direct => Route::Staged(Reason::Asked),
             route => route,
         }
     }

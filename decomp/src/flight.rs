@@ -40,7 +40,7 @@ impl<'p> Flight<'p> {
             flight.offer(i, output_memory)?;
         }
         flight.move_own();
-        if !flight.plan.blocks.mode.pipelined {
+        if !flight.plan.blocks.kind.mode.pipelined {
             for i in 0..flight.plan.blocks.legs.len() {
                 flight.pack(i);
             }
@@ -109,7 +109,7 @@ impl<'p> Flight<'p> {
         if !self.plan.blocks.legs.iter().any(|leg| concerns(by, (leg.flow.rank, leg.link.pe))) {
             return Ok(());
         }
-        Err(Error::RefusedBy { pe: self.plan.runtime.my_pe(), operation: self.plan.blocks.what, by, refusal })
+        Err(Error::RefusedBy { pe: self.plan.runtime.my_pe(), operation: self.plan.blocks.kind.what, by, refusal })
     }
 
     fn pause(&mut self) -> Result<()> {
@@ -142,7 +142,7 @@ impl<'p> Flight<'p> {
         }
         let all = |done: fn(&LegState) -> bool| self.plan.states.iter().all(done);
         let may_unpack = (!self.in_place || all(|state| state.sent))
-            && (self.plan.blocks.mode.pipelined || all(|state| state.arrived));
+            && (self.plan.blocks.kind.mode.pipelined || all(|state| state.arrived));
         for i in 0..self.plan.blocks.legs.len() {
             let state = self.plan.states[i];
             if state.arrived && !state.received && (may_unpack || !state.staged) {
@@ -170,8 +170,8 @@ impl<'p> Flight<'p> {
             return Ok(());
         }
         let direct = self.plan.blocks.receive_route(leg, memory, self.in_place) == Route::Direct;
-        let (at, bytes) = (leg.flow.at, leg.flow.at.len() * self.plan.blocks.element);
-        let output = self.output.wrapping_add(at.offset * self.plan.blocks.element);
+        let (at, bytes) = (leg.flow.at, leg.flow.at.len() * self.plan.blocks.kind.element);
+        let output = self.output.wrapping_add(at.offset * self.plan.blocks.kind.element);
         let in_place = if direct { self.plan.exchange.distance(output, bytes.min(1)) } else { None };
         let landing = in_place.map(Landing::InPlace).or_else(|| {
             let room = self.work.wrapping_add(leg.receive_room);
@@ -205,8 +205,8 @@ impl<'p> Flight<'p> {
         if self.plan.blocks.legs[i].path == Path::Mapped {
             self.copy_to(&link, distance, &flow.from, &view)?;
         } else {
-            let from = if self.plan.blocks.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
-            let (to, bytes) = (self.plan.exchange.at(distance), flow.from.len() * self.plan.blocks.element);
+            let from = if self.plan.blocks.kind.mode.pipelined { self.pack(i) } else { self.packed(i).1 };
+            let (to, bytes) = (self.plan.exchange.at(distance), flow.from.len() * self.plan.blocks.kind.element);
             // SAFETY: the bytes are the input's or the workspace's, which stay unchanged until the flight has ended.
             self.plan.leaving[i] = Some(unsafe { self.plan.exchange.put(&link, to, from, bytes) }?);
             self.plan.counters.put += u64::from(bytes > 0);
@@ -222,8 +222,8 @@ impl<'p> Flight<'p> {
         let (link, flow) = (&leg.link, &leg.flow);
         let room = small.outgoing(link, exchange.round())?;
         // SAFETY: the input was checked to have all its elements. The buffer is as large as the largest small block.
-        unsafe { copy(blocks.element, (self.input, &flow.from), (room, &flow.into.packed())) };
-        small.send(exchange, link, Ok(flow.from.len() * blocks.element))?;
+        unsafe { copy(blocks.kind.element, (self.input, &flow.from), (room, &flow.into.packed())) };
+        small.send(exchange, link, Ok(flow.from.len() * blocks.kind.element))?;
         counters.put += u64::from(flow.from.len() > 0);
         self.note(i, |state| state.sent = true);
         Ok(())
@@ -239,7 +239,7 @@ impl<'p> Flight<'p> {
         if from.len() > 0 {
             // SAFETY: the input was checked to have all its elements. The receiver has offered memory for those of the
             // view, which is mapped here.
-            unsafe { copy(self.plan.blocks.element, (self.input, from), (to, view)) };
+            unsafe { copy(self.plan.blocks.kind.element, (self.input, from), (to, view)) };
             self.plan.counters.copied += 1;
         }
         self.plan.exchange.signal_arrival(link)
@@ -249,7 +249,7 @@ impl<'p> Flight<'p> {
     fn packed(&self, i: usize) -> (bool, *mut u8) {
         let leg = &self.plan.blocks.legs[i];
         if self.plan.blocks.send_route(leg, self.memory, self.in_place) == Route::Direct {
-            return (false, self.input.wrapping_add(leg.flow.from.offset * self.plan.blocks.element));
+            return (false, self.input.wrapping_add(leg.flow.from.offset * self.plan.blocks.kind.element));
         }
         (true, self.work.wrapping_add(leg.send_room))
     }
@@ -259,7 +259,9 @@ impl<'p> Flight<'p> {
         let (leg, (needed, room)) = (&self.plan.blocks.legs[i], self.packed(i));
         if needed && leg.path == Path::Rails && !leg.link.small {
             // SAFETY: the input was checked to have all its elements, and the workspace to have space for all blocks.
-            unsafe { copy(self.plan.blocks.element, (self.input, &leg.flow.from), (room, &leg.flow.into.packed())) };
+            unsafe {
+                copy(self.plan.blocks.kind.element, (self.input, &leg.flow.from), (room, &leg.flow.into.packed()));
+            };
         }
         room
     }
@@ -268,7 +270,7 @@ impl<'p> Flight<'p> {
     fn unpack(&mut self, i: usize) -> Result<()> {
         let leg = &self.plan.blocks.legs[i];
         let mut room = Some(self.work.wrapping_add(leg.receive_room)).filter(|_| self.plan.states[i].staged);
-        let (pipelined, mut came) = (self.plan.blocks.mode.pipelined, leg.flow.at.len() > 0);
+        let (pipelined, mut came) = (self.plan.blocks.kind.mode.pipelined, leg.flow.at.len() > 0);
         if self.plan.exchange.is_nothing(&leg.link)? {
             came = false;
             (room, self.refused) = (None, Some((leg.link.pe, Refusal::Unreached)));
@@ -281,7 +283,7 @@ impl<'p> Flight<'p> {
         }
         if let Some(room) = room {
             // SAFETY: workspace and buffers have space for all blocks. The output was checked to have its elements.
-            unsafe { copy(self.plan.blocks.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
+            unsafe { copy(self.plan.blocks.kind.element, (room, &leg.flow.at.packed()), (self.output, &leg.flow.at)) };
         }
         let counters = &mut self.plan.counters;
         match came {
@@ -303,8 +305,8 @@ impl<'p> Flight<'p> {
             let (base, view) = if self.in_place { (room, to.packed()) } else { (self.output, *to) };
             // SAFETY: the buffers were checked to have all their elements, and the workspace to have space for all
             // blocks.
-            unsafe { copy(self.plan.blocks.element, (self.input, from), (base, &view)) };
-            room = room.wrapping_add(to.len() * self.plan.blocks.element);
+            unsafe { copy(self.plan.blocks.kind.element, (self.input, from), (base, &view)) };
+            room = room.wrapping_add(to.len() * self.plan.blocks.kind.element);
         }
     }
 
@@ -312,8 +314,8 @@ impl<'p> Flight<'p> {
         let mut room = self.work.wrapping_add(self.plan.blocks.own_room);
         for (_, to) in &self.plan.blocks.flows.own {
             // SAFETY: as for `move_own`.
-            unsafe { copy(self.plan.blocks.element, (room, &to.packed()), (self.output, to)) };
-            room = room.wrapping_add(to.len() * self.plan.blocks.element);
+            unsafe { copy(self.plan.blocks.kind.element, (room, &to.packed()), (self.output, to)) };
+            room = room.wrapping_add(to.len() * self.plan.blocks.kind.element);
         }
     }
 }

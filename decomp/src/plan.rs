@@ -189,7 +189,7 @@ impl Plan {
     ) -> Result<Flight<'p>> {
         let (input, output) = (input.into(), output.into());
         self.runtime.check_joined()?;
-        self.poison.begin(self.runtime.my_pe(), self.blocks.what)?;
+        self.poison.begin(self.runtime.my_pe(), self.blocks.kind.what)?;
         self.exchange.begin(self.blocks.legs.iter().map(|leg| &leg.link));
         if let Err(wrong) = self.check(&input, &output, work) {
             self.refuse(wrong.0)?;

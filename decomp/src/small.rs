@@ -37,7 +37,7 @@ impl Small {
     /// Bytes of the largest buffer that this PE needs. All PEs use the largest size that any of them needs.
     pub fn room(blocks: &Blocks) -> usize {
         let small = blocks.legs.iter().filter(|leg| leg.link.small);
-        let bytes = small.map(|leg| HEAD + leg.flow.most() * blocks.element);
+        let bytes = small.map(|leg| HEAD + leg.flow.most() * blocks.kind.element);
         bytes.max().unwrap_or(0).next_multiple_of(HEAD)
     }
 

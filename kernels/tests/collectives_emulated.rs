@@ -1,5 +1,5 @@
-//! Runs the kernels of `cu/collectives.cu` on threads of this machine. That needs a C++ compiler, but no GPU and no
-//! CUDA.
+//! Runs the kernels of `cu/collectives.cu` and `cu/stream.cu` on threads of this machine. That needs a C++ compiler,
+//! but no GPU and no CUDA.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,4 +10,10 @@ mod emulator;
 fn kernels_of_collectives_do_what_they_say() {
     let folders = ["kernels/tests/emulated", "kernels/include", "kernels/cu"];
     emulator::run("kernels/tests/emulated/collectives.cpp", &folders);
+}
+
+#[test]
+fn behind_a_wait_of_a_stream_whose_time_is_over_nothing_changes() {
+    let folders = ["kernels/tests/emulated", "kernels/include", "kernels/cu"];
+    emulator::run("kernels/tests/emulated/stream.cpp", &folders);
 }

@@ -138,11 +138,9 @@ fn settings() -> Result<Settings> {
     Ok(settings)
 }
 
-/// The copy engine for a GPU's memory. It works in a context of its own where the driver makes one, so that calls of the
-/// program that wait for a kernel, such as the loading of another, do not keep it from copying what the kernel waits for.
+/// The copy engine for a GPU's memory.
 fn copy_engine(gpu: &Arc<Gpu>) -> Result<Box<dyn CopyEngine>> {
-    let own = gpu.in_context_of_its_own().unwrap_or_else(|_| Arc::clone(gpu));
-    Ok(Box::new(CudaCopyEngine::new([gpu, &own], STAGING_BUFFER_BYTES, MAX_COPIES)?))
+    Ok(Box::new(CudaCopyEngine::new([gpu, &gpu.for_copies()], STAGING_BUFFER_BYTES, MAX_COPIES)?))
 }
 
 /// What the system tells about the rails. Its text stays valid until the process ends.

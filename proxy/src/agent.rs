@@ -48,7 +48,7 @@ struct Inbound {
     sent: VecDeque<Outcome>,
     /// The lane that carries the stream, and how often it has changed.
     lane: u8,
-    turn: u32,
+    generation: u32,
     /// The stream is in one of the lists of streams to answer.
     owed: bool,
     /// The source waits for the answer.
@@ -268,9 +268,15 @@ impl Agent {
                 count += 1;
             }
             let after = c.acknowledged;
-            let turn = if applied == c.applied { c.turn } else { 0 };
-            let reply =
-                Reply { source: endpoint.source_at(pe), lane: stream as u8, after, applied, turn, outcomes: count };
+            let generation = if applied == c.applied { c.generation } else { 0 };
+            let reply = Reply {
+                source: endpoint.source_at(pe),
+                lane: stream as u8,
+                after,
+                applied,
+                generation,
+                outcomes: count,
+            };
             self.message[Token::SIZE..HEAD].copy_from_slice(&reply.encode());
             if !endpoint.reply(pe, origin as Origin, c.lane.into(), &mut self.message) {
                 return false;
@@ -416,8 +422,8 @@ impl Agent {
         let c = &mut self.connections[at];
         if request.kind == RequestKind::Move {
             // An older move may arrive late.
-            if is_after(request.operand as u32, c.turn) {
-                (c.lane, c.turn) = (lane as u8, request.operand as u32);
+            if is_after(request.operand as u32, c.generation) {
+                (c.lane, c.generation) = (lane as u8, request.operand as u32);
                 if is_after(request.sequence, c.applied) {
                     c.applied = request.sequence; // its source has given up the missing requests
                 }

@@ -236,7 +236,7 @@ fn what_does_not_have_the_token_is_dropped_and_counted() {
     let mut world = World::new();
     let (amo, put) = (request(RequestKind::Amo, START, 0), request(RequestKind::Put, START, 0));
     let first = |request| Request { sequence: 1, urgent: true, ..request };
-    let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, turn: 1, outcomes: 0 };
+    let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, generation: 1, outcomes: 0 };
     let introduction = Request { origin: 2, ..request(RequestKind::Introduce, 0, 0) };
     let bodies = [
         encoded(first(amo), &[]),

@@ -1,12 +1,13 @@
 //! The PE's GPU: the heap in its address space, and operations in the order of its streams.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use symrail::gpu::{GpuDevice, Scratch};
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Collectives, Error, Gpu, Module, OnStream, Program, Stream, compiled};
+use symrail::kernels::cuda::{Chain, Collectives, Error, Gpu, Module, OnStream, Program, Stream, Transfer, compiled};
 use symrail::{Pe, Result, Runtime, SignalUpdate, Team};
 use symrail_core::Cmp;
 use symrail_ep::cuda::count::DeviceLayout;
@@ -193,19 +194,23 @@ impl HeldGpu {
         let (ops, stream) = (self.ops()?, self.stream(stream));
         let (there, here) = (self.symmetric(to.bounds(), "dst")?, self.local(from, pe, "src")?);
         let place = |span: Span, apart: u64| (span.address() as u64).wrapping_add(apart);
+        let piece = |(to, from): (Span, Span)| Transfer {
+            dest: place(to, there),
+            source: place(from, here),
+            bytes: to.bytes() as u64,
+        };
         let signal = signal.map(|signal| self.there(signal)).transpose()?;
         let mut pieces = to.pieces(from);
         let work = || {
             if let (Some(signal), 1) = (signal, pieces.number())
-                && let Some((to, from)) = pieces.next()
+                && let Some(only) = pieces.next()
             {
-                let (dest, source) = (place(to, there), place(from, here));
                 // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
-                return unsafe { ops.put_signal(&stream, dest, source, to.bytes() as u64, signal, pe) };
+                return unsafe { ops.put_signal(&stream, piece(only), signal, pe) };
             }
-            for (to, from) in pieces {
+            for each in pieces {
                 // SAFETY: as above.
-                unsafe { ops.put(&stream, place(to, there), place(from, here), to.bytes() as u64, pe) }?;
+                unsafe { ops.put(&stream, piece(each), pe) }?;
             }
             signal.map_or(Ok(()), |signal| ops.signal(&stream, signal, pe))
         };
@@ -219,8 +224,9 @@ impl HeldGpu {
         for (to, from) in to.pieces(from) {
             let (dest, source) =
                 ((to.address() as u64).wrapping_add(here), (from.address() as u64).wrapping_add(there));
+            let piece = Transfer { dest, source, bytes: to.bytes() as u64 };
             // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
-            unsafe { ops.get(&stream, dest, source, to.bytes() as u64, pe) }.map_err(failed_on_gpu)?;
+            unsafe { ops.get(&stream, piece, pe) }.map_err(failed_on_gpu)?;
         }
         Ok(())
     }
@@ -244,6 +250,51 @@ impl HeldGpu {
         let word = self.word(word)?;
         // SAFETY: a word of the heap, which stays as long as the job.
         unsafe { self.ops()?.wait(&self.stream(stream), word, cmp, value) }.map_err(failed_on_gpu)
+    }
+
+    /// A chain with `pe`, whose word is symmetric.
+    fn chain(&self, ended: Span, pe: Pe) -> PyResult<Chain> {
+        Ok(Chain { ended: self.word(ended)?, pe })
+    }
+
+    /// Makes a stream wait until a word of this PE, which `pe` sets, is in a range, unless the chain with it has ended.
+    pub fn wait_in_chain(
+        &self,
+        word: Span,
+        within: RangeInclusive<u64>,
+        (ended, pe): (Span, Pe),
+        stream: usize,
+    ) -> PyResult<()> {
+        let (word, chain) = (self.word(word)?, self.chain(ended, pe)?);
+        // SAFETY: words of the heap, which stays as long as the job.
+        let started = unsafe { self.ops()?.wait_in(chain, &self.stream(stream), word, *within.start(), *within.end()) };
+        started.map_err(failed_on_gpu)
+    }
+
+    /// As `put`, of contiguous arrays, and then sets a word there, unless the chain with that PE has ended. Without
+    /// arrays it sets the word alone.
+    pub fn put_in_chain(
+        &self,
+        arrays: Option<(&View, &View)>,
+        (word, value): (Span, u64),
+        (ended, pe): (Span, Pe),
+        stream: usize,
+    ) -> PyResult<()> {
+        let (signal, chain) = (self.word(word)?, self.chain(ended, pe)?);
+        let mut moved = Transfer { dest: 0, source: 0, bytes: 0 };
+        if let Some((to, from)) = arrays {
+            let (span, here) = (from.bounds(), self.local(from, pe, "src")?);
+            let dest = self.symmetric_address(to.bounds(), "dst")?;
+            let (bytes, room) = (span.bytes(), to.bounds().bytes());
+            if !(to.contiguous && from.contiguous) || bytes != room {
+                let wrong =
+                    format!("dst has {room} bytes, and src {bytes}; wanted are contiguous arrays of one length");
+                return Err(raise_of(Kind::Argument, &wrong, pe));
+            }
+            moved = Transfer { dest, source: (span.address() as u64).wrapping_add(here), bytes: bytes as u64 };
+        }
+        // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
+        unsafe { self.ops()?.put_signal_in(chain, &self.stream(stream), moved, (signal, value)) }.map_err(failed_on_gpu)
     }
 
     pub fn fence(&self, stream: usize) -> PyResult<()> {

@@ -12,28 +12,26 @@ fn pointer(span: Span) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(span.address())
 }
 
-/// Copies `source` to `dest` on `pe`; both are of the same length.
-pub fn put(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
-    // SAFETY: the source is valid memory, see above; the runtime checks the destination.
-    unsafe { rt.put(pointer(dest), pointer(source), source.bytes(), pe) }
+macro_rules! copies {
+    ($($(#[$doc:meta])* $call:ident;)*) => {$(
+        $(#[$doc])*
+        pub fn $call(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
+            let bytes = dest.bytes().min(source.bytes());
+            // SAFETY: the memory of this PE is valid, see above, and the caller keeps it; the runtime checks that of `pe`.
+            unsafe { rt.$call(pointer(dest), pointer(source), bytes, pe) }
+        }
+    )*};
 }
 
-/// Copies `source` on `pe` to `dest`; both are of the same length.
-pub fn get(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
-    // SAFETY: the destination is valid memory, see above; the runtime checks the source.
-    unsafe { rt.get(pointer(dest), pointer(source), dest.bytes(), pe) }
-}
-
-/// Starts to copy `source` to `dest` on `pe`; the caller keeps it unchanged until a quiet.
-pub fn put_nbi(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
-    // SAFETY: as for `put`, until the quiet that the caller waits for.
-    unsafe { rt.put_nbi(pointer(dest), pointer(source), source.bytes(), pe) }
-}
-
-/// Starts to copy `source` on `pe` to `dest`, which the caller keeps until a quiet.
-pub fn get_nbi(rt: &Runtime, dest: Span, source: Span, pe: Pe) -> Result<()> {
-    // SAFETY: as for `get`, until the quiet that the caller waits for.
-    unsafe { rt.get_nbi(pointer(dest), pointer(source), dest.bytes(), pe) }
+copies! {
+    /// Copies `source` to `dest` on `pe`; both are of the same length, as for all below.
+    put;
+    /// Copies `source` on `pe` to `dest`.
+    get;
+    /// Starts to copy `source` to `dest` on `pe`; the caller keeps it unchanged until a quiet.
+    put_nbi;
+    /// Starts to copy `source` on `pe` to `dest`, which the caller keeps until a quiet.
+    get_nbi;
 }
 
 /// As [`put`], and then updates the signal word.

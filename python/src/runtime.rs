@@ -449,6 +449,50 @@ impl Runtime {
         signal_var.py().detach(|| self.job.streams()?.wait(word, cmp, value, stream))
     }
 
+    /// Makes a stream wait, for SYMRAIL_TIMEOUT_S seconds, until element `offset` of a symmetric uint64 array, which
+    /// `remote_pe` sets, is from `least` to `most`. Otherwise element `ended` is not 0 from then on, and waits and puts
+    /// that name it only fail. Local.
+    #[allow(clippy::too_many_arguments)] // words, and where they are
+    fn wait_in_chain(
+        &self,
+        words: &Bound<'_, PyAny>,
+        offset: usize,
+        least: u64,
+        most: u64,
+        ended: usize,
+        remote_pe: i64,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.job.running()?;
+        let word = words::signal_word(&self.job, words, offset)?;
+        let chain = (words::signal_word(&self.job, words, ended)?, self.job.pe(remote_pe)?);
+        let stream = stream::handle(stream)?;
+        words.py().detach(|| self.job.streams()?.wait_in_chain(word, least..=most, chain, stream))
+    }
+
+    /// Copies to an array of `remote_pe` (`both`: that, and the source), and then sets element `offset` of `words`
+    /// there, in the order of a stream, unless element `ended` here says that a wait has timed out. Local.
+    #[allow(clippy::too_many_arguments)] // as above
+    fn put_in_chain(
+        &self,
+        both: Option<(Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+        words: &Bound<'_, PyAny>,
+        offset: usize,
+        value: u64,
+        ended: usize,
+        remote_pe: i64,
+        stream: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.job.running()?;
+        let word = words::signal_word(&self.job, words, offset)?;
+        let chain = (words::signal_word(&self.job, words, ended)?, self.job.pe(remote_pe)?);
+        let stream = stream::handle(stream)?;
+        let view = |array: &Bound<'_, PyAny>, role: &str| self.job.any_view(array, role);
+        let both = both.map(|(to, from)| Ok::<_, PyErr>((view(&to, "dst")?, view(&from, "src")?))).transpose()?;
+        let arrays = both.as_ref().map(|(to, from)| (to, from));
+        words.py().detach(|| self.job.streams()?.put_in_chain(arrays, (word, value), chain, stream))
+    }
+
     /// Waits until element `offset` of an integer array of this PE compares to `value` as asked ("==", "!=", ">", ">=",
     /// "<", "<="), and returns it. Data that a peer put before it signalled is then visible. Local.
     ///

@@ -22,7 +22,8 @@ use crate::memory::Kept;
 const ALIGNMENT: u64 = 256;
 const FLAGS: Program<'static> = Program::new("torch.cu", include_str!("torch.cu"));
 
-/// In the layout of the extension's `Table`.
+/// In the layout of the extension's `Table`. The extension passes the context to the functions, and an address and a
+/// number of words to `upload`.
 #[repr(C)]
 struct Table {
     version: u32,
@@ -30,13 +31,13 @@ struct Table {
     pe: u32,
     reserved: u32,
     context: *const Context,
-    alloc: unsafe extern "C" fn(*const Context, u64, u64) -> u64,
-    free: unsafe extern "C" fn(*const Context, u64),
-    offset: unsafe extern "C" fn(*const Context, u64) -> u64,
-    peer: unsafe extern "C" fn(*const Context, u64, u64, u32) -> u64,
-    upload: unsafe extern "C" fn(*const Context, *const u64, u64) -> u64,
-    release: unsafe extern "C" fn(*const Context, u64),
-    flags: unsafe extern "C" fn(*const Context, u32, u64, u32, u32, u32, u32, u64, u64) -> i32,
+    alloc: extern "C" fn(&Context, u64, u64) -> u64,
+    free: extern "C" fn(&Context, u64),
+    offset: extern "C" fn(&Context, u64) -> u64,
+    peer: extern "C" fn(&Context, u64, u64, u32) -> u64,
+    upload: unsafe extern "C" fn(&Context, *const u64, u64) -> u64,
+    release: extern "C" fn(&Context, u64),
+    flags: extern "C" fn(&Context, u32, u64, u32, u32, u32, u32, u64, u64) -> i32,
     error: extern "C" fn() -> *const c_char,
 }
 
@@ -111,38 +112,33 @@ impl Context {
     }
 }
 
-unsafe extern "C" fn alloc(context: *const Context, bytes: u64, zeroed: u64) -> u64 {
-    // SAFETY: the table's context, which is never freed; the same holds below.
-    unsafe { &*context }.alloc(bytes, zeroed)
+extern "C" fn alloc(context: &Context, bytes: u64, zeroed: u64) -> u64 {
+    context.alloc(bytes, zeroed)
 }
 
-unsafe extern "C" fn free(context: *const Context, address: u64) {
-    // SAFETY: as for `alloc`.
-    unsafe { &*context }.free(address);
+extern "C" fn free(context: &Context, address: u64) {
+    context.free(address);
 }
 
-unsafe extern "C" fn offset(context: *const Context, address: u64) -> u64 {
-    // SAFETY: as for `alloc`.
-    address - unsafe { &*context }.base
+extern "C" fn offset(context: &Context, address: u64) -> u64 {
+    address - context.base
 }
 
-unsafe extern "C" fn peer(context: *const Context, offset: u64, bytes: u64, pe: u32) -> u64 {
-    // SAFETY: as for `alloc`.
-    unsafe { &*context }.peer(offset, bytes, pe)
+extern "C" fn peer(context: &Context, offset: u64, bytes: u64, pe: u32) -> u64 {
+    context.peer(offset, bytes, pe)
 }
 
-unsafe extern "C" fn upload(context: *const Context, words: *const u64, count: u64) -> u64 {
-    // SAFETY: as for `alloc`; the extension passes so many words.
-    unsafe { (*context).upload(std::slice::from_raw_parts(words, count as usize)) }
+unsafe extern "C" fn upload(context: &Context, words: *const u64, count: u64) -> u64 {
+    // SAFETY: the extension passes so many words.
+    context.upload(unsafe { std::slice::from_raw_parts(words, count as usize) })
 }
 
-unsafe extern "C" fn release(context: *const Context, address: u64) {
-    // SAFETY: as for `alloc`.
-    lock(&unsafe { &*context }.uploaded).remove(&address);
+extern "C" fn release(context: &Context, address: u64) {
+    lock(&context.uploaded).remove(&address);
 }
 
-unsafe extern "C" fn flags(
-    context: *const Context,
+extern "C" fn flags(
+    context: &Context,
     what: u32,
     pads: u64,
     other: u32,
@@ -152,8 +148,6 @@ unsafe extern "C" fn flags(
     timeout_ms: u64,
     stream: u64,
 ) -> i32 {
-    // SAFETY: as for `alloc`.
-    let context = unsafe { &*context };
     let kernels = lock(&context.kernels);
     let Some(kernel) = kernels.get(what as usize) else { return 1 };
     // SAFETY: the extension passes PyTorch's current stream.

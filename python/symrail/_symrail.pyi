@@ -295,6 +295,19 @@ class Runtime:
     def wait_on_stream(
         self, signal_var: Any, comparison: str | Enum, value: int, offset: int, stream: Any
     ) -> None: ...
+    def wait_in_chain(
+        self, words: Any, offset: int, least: int, most: int, ended: int, remote_pe: int, stream: Any
+    ) -> None: ...
+    def put_in_chain(
+        self,
+        both: tuple[Any, Any] | None,
+        words: Any,
+        offset: int,
+        value: int,
+        ended: int,
+        remote_pe: int,
+        stream: Any,
+    ) -> None: ...
     def wait_until(
         self,
         array: Any,

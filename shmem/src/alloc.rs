@@ -10,7 +10,7 @@ use symrail_heap::{AllocCall, AllocOp, Allocation, HeapError};
 use symrail_transport::region::Segment;
 
 use crate::collective::call::Call;
-use crate::collective::same_call::Turn;
+use crate::collective::same_call::ComparedCall;
 use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::staged::Staged;
@@ -38,7 +38,7 @@ impl<'rt> Allocator<'rt> {
     pub fn calloc(&self, count: usize, size: usize) -> Result<*mut u8> {
         let Some(staged) = &self.space().staged else { return self.calloc_host(count, size) };
         let bytes = count.saturating_mul(size);
-        let _turn = self.heap_call(AllocOp::Alloc, bytes, 64, std::ptr::null())?;
+        let _compared = self.heap_call(AllocOp::Alloc, bytes, 64, std::ptr::null())?;
         let block = lock(&staged.heap).alloc(bytes as u64)?;
         let Some(block) = block else { return Ok(std::ptr::null_mut()) };
         self.everybody.ops.zero_staged(block.ptr.as_ptr(), block.size as usize)?;
@@ -48,7 +48,7 @@ impl<'rt> Allocator<'rt> {
 
     /// As [`Allocator::calloc`], in host memory, whatever memory users get.
     fn calloc_host(&self, count: usize, size: usize) -> Result<*mut u8> {
-        let _turn = self.heap_call(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null())?;
+        let _compared = self.heap_call(AllocOp::Alloc, count.saturating_mul(size), 64, std::ptr::null())?;
         let block = lock(&self.space().heap).calloc(count as u64, size as u64);
         let ptr = self.adopt(block)?;
         if !ptr.is_null() {
@@ -60,7 +60,7 @@ impl<'rt> Allocator<'rt> {
 
     /// Allocates `size` bytes of users' memory, aligned to `align` bytes.
     pub fn align(&self, align: usize, size: usize) -> Result<*mut u8> {
-        let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
+        let _compared = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let Some(staged) = &self.space().staged else {
             let block = lock(&self.space().heap).align(align as u64, size as u64);
             return self.adopt(block);
@@ -78,7 +78,7 @@ impl<'rt> Allocator<'rt> {
     /// As [`Allocator::align`], in host memory, whatever memory users get. If the heap has to grow, the system
     /// allocates its new pages when they are touched.
     pub fn align_on_demand(&self, align: usize, size: usize) -> Result<*mut u8> {
-        let _turn = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
+        let _compared = self.heap_call(AllocOp::Alloc, size, align, std::ptr::null())?;
         let block = lock(&self.space().heap).align_on_demand(align as u64, size as u64);
         self.adopt(block)
     }
@@ -87,7 +87,7 @@ impl<'rt> Allocator<'rt> {
     pub fn realloc(&self, ptr: *mut u8, size: usize) -> Result<*mut u8> {
         // No put may still write to a block that moves.
         self.everybody.ops.quiet()?;
-        let _turn = self.heap_call(AllocOp::Realloc, size, 64, ptr)?;
+        let _compared = self.heap_call(AllocOp::Realloc, size, 64, ptr)?;
         if let Some(staged) = &self.space().staged {
             let ptr = self.realloc_staged(staged, ptr, size)?;
             self.everybody.wait_for_all("a call on the heap")?;
@@ -121,7 +121,7 @@ impl<'rt> Allocator<'rt> {
         if ptr.is_null() {
             return Ok(());
         }
-        let _turn = self.agree_to_free(ptr)?;
+        let _compared = self.agree_to_free(ptr)?;
         Ok(lock(self.space().users_heap()).free(ptr)?)
     }
 
@@ -132,24 +132,24 @@ impl<'rt> Allocator<'rt> {
 
     /// As [`Allocator::free`], for the owner of a block that was kept.
     pub fn free_kept(&self, ptr: *mut u8) -> Result<()> {
-        let _turn = self.agree_to_free(ptr)?;
+        let _compared = self.agree_to_free(ptr)?;
         Ok(lock(self.space().users_heap()).free_kept(ptr)?)
     }
 
-    fn agree_to_free(&self, ptr: *mut u8) -> Result<Turn<'rt>> {
+    fn agree_to_free(&self, ptr: *mut u8) -> Result<ComparedCall<'rt>> {
         self.everybody.ops.quiet()?;
         self.heap_call(AllocOp::Free, 0, 0, ptr)
     }
 
     /// Waits until all PEs make this call, and keeps this PE's other threads out of the heap until then.
-    fn heap_call(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> Result<Turn<'rt>> {
-        let turn = self.everybody.take_turn()?;
+    fn heap_call(&self, op: AllocOp, size: usize, align: usize, ptr: *const u8) -> Result<ComparedCall<'rt>> {
+        let compared = self.everybody.begin_compared_call()?;
         // This counter counts calls, not what each heap has done, so that PEs stay in step when one of them is refused
         // memory.
         let sequence = self.everybody.area.heap_calls.fetch_add(1, Ordering::Relaxed);
         let call = lock(self.space().users_heap()).describe(op, size as u64, align as u64, ptr);
-        turn.compare(&self.everybody, &Call::on_heap(AllocCall { sequence, ..call }))?;
-        Ok(turn)
+        compared.compare(&self.everybody, &Call::on_heap(AllocCall { sequence, ..call }))?;
+        Ok(compared)
     }
 
     /// Makes a new block accessible: if the heap grew by a segment, registers it and exchanges its keys.

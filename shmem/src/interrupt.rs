@@ -50,8 +50,7 @@ fn with_deadline<R>(deadline: Option<Instant>, calls: impl FnOnce() -> R) -> R {
 }
 
 /// A wait that calls the check now and then.
-#[allow(missing_debug_implementations)] // of the caller's closure
-pub struct InterruptPoll<'a> {
+pub(crate) struct InterruptPoll<'a> {
     go_on: Option<&'a GoOn>,
     deadline: Option<Instant>,
     begun: Instant,

@@ -83,7 +83,7 @@ pub use collective::{ActiveSet, ActiveSets, Reduction};
 pub use context::Context;
 pub use delivery::Delivery;
 pub use error::{Error, Result};
-pub use interrupt::{GoOn, InterruptPoll, with_timeout};
+pub use interrupt::{GoOn, with_timeout};
 pub use operations::Operations;
 pub use rma::{SignalOp, SignalUpdate, Strided};
 pub use runtime::Runtime;

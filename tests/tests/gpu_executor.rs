@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use half::{bf16, f16};
+use symrail::kernels::cuda::Transfer;
 use symrail_collectives::DataType::{self, *};
 use symrail_collectives::build::{Shape, all_reduce, moves};
 use symrail_collectives::gpu::Memory;
 use symrail_collectives::gpu::encode::{Addresses, Image, Reached, encode, op_number, words};
-use symrail_collectives::gpu::stage::{Moved, Piece, Stage, StagedCall};
+use symrail_collectives::gpu::stage::{Piece, Stage, StagedCall};
 use symrail_collectives::plan::{BufferType, Check, Collective, Document, Plan};
 use symrail_collectives::{ReduceOp, TYPES_ON_GPUS};
 use symrail_core::fp8;
@@ -445,10 +446,10 @@ fn elements_are_multiplied_in_their_type() {
     check(Int64, &all(&i64s, 1.0), &3i64.to_ne_bytes(), &all(&i64s, 3.0));
 }
 
-fn copy(all: &[Moved]) {
-    for &Moved { from, to, len } in all {
+fn copy(all: &[Transfer]) {
+    for &Transfer { dest, source, bytes } in all {
         // SAFETY: memory of this test, which nothing else uses now.
-        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, len as usize) };
+        unsafe { std::ptr::copy(source as *const u8, dest as *mut u8, bytes as usize) };
     }
 }
 

@@ -12,9 +12,9 @@
 //! the source has ([`Request::acknowledged`]).
 //!
 //! A stream uses one lane, and requests of it from other lanes are dropped. Its source moves it by
-//! [`RequestKind::Move`], which has no number of its own. The answer has the same [`Reply::turn`]: all requests up to
-//! [`Reply::applied`] have been applied, and no later request that was sent before the move will be. So the source
-//! knows which requests to send again.
+//! [`RequestKind::Move`], which has no number of its own and begins the stream's next generation. The answer has the
+//! same [`Reply::generation`]: all requests up to [`Reply::applied`] have been applied, and no later request that was
+//! sent before the move will be. So the source knows which requests to send again.
 //!
 //! A message is untrusted input. Decoding checks every field that it turns into a Rust value, and users of offsets and
 //! lengths check them against segments.
@@ -301,8 +301,8 @@ pub struct Reply {
     pub after: u32,
     /// Sequence number of the last request that the reply acknowledges.
     pub applied: u32,
-    /// The last move of the stream that the target knows of; 0 when another reply with more follows.
-    pub turn: u32,
+    /// The stream's generation after the last move that the target knows of; 0 when another reply with more follows.
+    pub generation: u32,
     /// The number of outcomes that follow.
     pub outcomes: u16,
 }
@@ -363,7 +363,7 @@ impl Reply {
         b[4..8].copy_from_slice(&self.source.to_le_bytes());
         b[8..12].copy_from_slice(&self.applied.to_le_bytes());
         b[12..16].copy_from_slice(&self.after.to_le_bytes());
-        b[16..20].copy_from_slice(&self.turn.to_le_bytes());
+        b[16..20].copy_from_slice(&self.generation.to_le_bytes());
         b
     }
 
@@ -392,7 +392,7 @@ impl Reply {
             lane: head[1],
             applied: u32_at(head, 8),
             after: u32_at(head, 12),
-            turn: u32_at(head, 16),
+            generation: u32_at(head, 16),
             outcomes: u16::from_le_bytes([head[2], head[3]]),
         };
         let outcomes = Outcomes { left: reply.outcomes, rest };
@@ -449,8 +449,8 @@ mod tests {
         }
 
         #[test]
-        fn replies_come_back_as_they_were(source: u32, lane: u8, after: u32, applied: u32, turn: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>(), 0u32..20), 0..5)) {
-            let reply = Reply { source, lane, after, applied, turn, outcomes: values.len() as u16 };
+        fn replies_come_back_as_they_were(source: u32, lane: u8, after: u32, applied: u32, generation: u32, values in proptest::collection::vec((any::<u64>(), any::<u64>(), 0u32..20), 0..5)) {
+            let reply = Reply { source, lane, after, applied, generation, outcomes: values.len() as u16 };
             let outcomes: Vec<_> = values.iter().map(|&(id, value, len)| Outcome { id, value, refusal: Refusal::Misaligned, len }).collect();
             let mut bytes = reply.encode().to_vec();
             for o in &outcomes {

@@ -45,9 +45,15 @@ impl TargetAgent for Moves {
 impl Moves {
     fn answer(self, endpoint: &mut Endpoint) {
         for (lane, Request { source, origin, lane: stream, sequence, operand, .. }) in self.0 {
-            let turn = operand as u32;
-            let reply =
-                Reply { source: endpoint.me(), lane: stream, after: sequence, applied: sequence, turn, outcomes: 0 };
+            let generation = operand as u32;
+            let reply = Reply {
+                source: endpoint.me(),
+                lane: stream,
+                after: sequence,
+                applied: sequence,
+                generation,
+                outcomes: 0,
+            };
             let mut bytes = [&[0; Token::SIZE][..], &reply.encode()].concat();
             assert!(endpoint.reply(source, origin, lane, &mut bytes));
         }

@@ -84,8 +84,8 @@ impl Moves {
     fn serve(&mut self, me: u32, endpoint: &mut Endpoint) {
         endpoint.poll(self);
         self.0.retain(|(lane, request)| {
-            let (lane, applied, turn) = (*lane, request.sequence, request.operand as u32);
-            let reply = Reply { source: me, lane: request.lane, after: applied, applied, turn, outcomes: 0 };
+            let (lane, applied, generation) = (*lane, request.sequence, request.operand as u32);
+            let reply = Reply { source: me, lane: request.lane, after: applied, applied, generation, outcomes: 0 };
             let mut answer = [&[0; Token::SIZE][..], &reply.encode()].concat();
             !endpoint.reply(request.source, request.origin, lane, &mut answer)
         });

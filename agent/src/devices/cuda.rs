@@ -96,8 +96,7 @@ impl Gpus {
             // SAFETY: the mapping is dropped after the registration.
             open.pinned = Some(unsafe { Registration::new(&gpu, base, len) }.map_err(text)?);
         }
-        let own = gpu.in_context_of_its_own().unwrap_or_else(|_| Arc::clone(&gpu));
-        let engine = CudaCopyEngine::new([&gpu, &own], FIRST_COPIES, MAX_COPIES).map_err(text)?;
+        let engine = CudaCopyEngine::new([&gpu, &gpu.for_copies()], FIRST_COPIES, MAX_COPIES).map_err(text)?;
         let stream = || Stream::with_priority(&gpu).map(Arc::new).map_err(text);
         let streams = [stream()?, stream()?];
         open.by_number.insert(device, Open { gpu: Arc::clone(&gpu), engine, streams });

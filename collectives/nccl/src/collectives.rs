@@ -8,12 +8,13 @@ use symrail_collectives::gpu::{GpuCommunicator, Memory};
 use symrail_collectives::{DataType, ReduceOp, Reduction, Transfer};
 
 use crate::communicator::{Communicator, Inside};
+use crate::config::Structure;
 use crate::export::nccl;
 use crate::group::{self, Work, submit};
 use crate::guard::Failure;
 use crate::operations::reduction;
+use crate::registry;
 use crate::types::{CudaStream, Handle, data_type};
-use crate::{config, registry};
 
 /// A collective and its buffers.
 pub enum Collective {
@@ -105,6 +106,11 @@ impl Call {
         known.ok_or_else(|| Failure::argument(format!("{what} {rank} of {size} ranks")))
     }
 
+    /// The memory that the root alone uses; the other ranks have `other` in its place.
+    fn of_root(&self, root: u32, at: *const c_void, parts: u32, other: Memory) -> Result<Memory, Failure> {
+        if self.communicator.rank == root { self.memory(at, parts) } else { Ok(other) }
+    }
+
     fn collective(self, stream: CudaStream, collective: Collective) -> Result<(), Failure> {
         submit(self.communicator, stream, Work::Collective(collective))
     }
@@ -122,135 +128,98 @@ macro_rules! call {
     (fn $name:ident, $with_config:ident($($arg:ident: $ty:ty),* $(,)?) of $comm:ident $body:block) => {
         call! { fn $name($($arg: $ty),*) of $comm $body }
         call! {
-            fn $with_config($($arg: $ty,)* config: *const c_void) of $comm {
-                // SAFETY: C's caller vouches for its pointers.
-                unsafe { config::of_call(config) }?;
+            fn $with_config($($arg: $ty,)* config: Structure) of $comm {
+                config.check_for_call()?;
                 $body
             }
         }
     };
 }
 
-call! {
-    fn ncclAllReduce, ncclAllReduceConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        op: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        let call = Call::new(comm, ty, count)?;
+/// Defines functions of collectives from `from` to `to` with further numbers; the body makes the collective of `$call`.
+macro_rules! collective {
+    (fn $name:ident, $with_config:ident($from:ident, $to:ident $(, $number:ident)*) of $call:ident $body:block) => {
+        call! {
+            fn $name, $with_config(
+                $from: *const c_void,
+                $to: *mut c_void,
+                count: usize,
+                ty: c_int,
+                $($number: c_int,)*
+                comm: Handle,
+                stream: CudaStream,
+            ) of comm {
+                let $call = Call::new(comm, ty, count)?;
+                let collective = $body;
+                $call.collective(stream, collective)
+            }
+        }
+    };
+}
+
+collective! {
+    fn ncclAllReduce, ncclAllReduceConfig(from, to, op) of call {
         let reduction = reduction(&call.communicator, op, call.ty)?;
-        let collective = Collective::AllReduce(call.memory(from, 1)?, call.memory(to, 1)?, call.ty, reduction);
-        call.collective(stream, collective)
+        Collective::AllReduce(call.memory(from, 1)?, call.memory(to, 1)?, call.ty, reduction)
     }
 }
 
-call! {
-    fn ncclReduce, ncclReduceConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        op: c_int,
-        root: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        let call = Call::new(comm, ty, count)?;
+collective! {
+    fn ncclReduce, ncclReduceConfig(from, to, op, root) of call {
         let (root, reduction) = (call.rank("the root", root)?, reduction(&call.communicator, op, call.ty)?);
         let from = call.memory(from, 1)?;
-        // The output of the other ranks is not used.
-        let to = if call.communicator.rank == root { call.memory(to, 1)? } else { from };
-        let collective = Collective::Reduce(from, to, call.ty, reduction, root);
-        call.collective(stream, collective)
+        Collective::Reduce(from, call.of_root(root, to, 1, from)?, call.ty, reduction, root)
     }
 }
 
-call! {
-    fn ncclReduceScatter, ncclReduceScatterConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        op: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        let call = Call::new(comm, ty, count)?;
+collective! {
+    fn ncclReduceScatter, ncclReduceScatterConfig(from, to, op) of call {
         let reduction = reduction(&call.communicator, op, call.ty)?;
-        let buffers = (call.memory(from, call.size())?, call.memory(to, 1)?);
-        let collective = Collective::ReduceScatter(buffers.0, buffers.1, call.ty, reduction);
-        call.collective(stream, collective)
+        Collective::ReduceScatter(call.memory(from, call.size())?, call.memory(to, 1)?, call.ty, reduction)
     }
 }
 
 /// Gives all ranks the root's bytes.
-fn broadcast(
-    from: *const c_void,
-    to: *mut c_void,
-    count: usize,
-    ty: c_int,
-    root: c_int,
-    comm: Handle,
-    stream: CudaStream,
-) -> Result<(), Failure> {
-    let call = Call::new(comm, ty, count)?;
+fn broadcast(call: &Call, from: *const c_void, to: *mut c_void, root: c_int) -> Result<Collective, Failure> {
     let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
-    // The input of the other ranks is not used.
-    let from = if call.communicator.rank == root { call.memory(from, 1)? } else { to };
-    call.collective(stream, Collective::Broadcast(from, to, root))
+    Ok(Collective::Broadcast(call.of_root(root, from, 1, to)?, to, root))
 }
 
-call! {
-    fn ncclBroadcast, ncclBroadcastConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        root: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        broadcast(from, to, count, ty, root, comm, stream)
-    }
+collective! {
+    fn ncclBroadcast, ncclBroadcastConfig(from, to, root) of call { broadcast(&call, from, to, root)? }
 }
 
 call! {
     fn ncclBcast(buffer: *mut c_void, count: usize, ty: c_int, root: c_int, comm: Handle, stream: CudaStream) of comm {
-        broadcast(buffer, buffer, count, ty, root, comm, stream)
-    }
-}
-
-call! {
-    fn ncclAllGather, ncclAllGatherConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
         let call = Call::new(comm, ty, count)?;
-        let collective = Collective::AllGather(call.memory(from, 1)?, call.memory(to, call.size())?);
+        let collective = broadcast(&call, buffer, buffer, root)?;
         call.collective(stream, collective)
     }
 }
 
-call! {
-    fn ncclAlltoAll, ncclAlltoAllConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        let call = Call::new(comm, ty, count)?;
-        let collective = Collective::AllToAll(call.memory(from, call.size())?, call.memory(to, call.size())?);
-        call.collective(stream, collective)
+collective! {
+    fn ncclAllGather, ncclAllGatherConfig(from, to) of call {
+        Collective::AllGather(call.memory(from, 1)?, call.memory(to, call.size())?)
+    }
+}
+
+collective! {
+    fn ncclAlltoAll, ncclAlltoAllConfig(from, to) of call {
+        Collective::AllToAll(call.memory(from, call.size())?, call.memory(to, call.size())?)
+    }
+}
+
+collective! {
+    fn ncclGather, ncclGatherConfig(from, to, root) of call {
+        let (root, from) = (call.rank("the root", root)?, call.memory(from, 1)?);
+        Collective::Gather(from, call.of_root(root, to, call.size(), from)?, root)
+    }
+}
+
+collective! {
+    fn ncclScatter, ncclScatterConfig(from, to, root) of call {
+        let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
+        Collective::Scatter(call.of_root(root, from, call.size(), to)?, to, root)
     }
 }
 
@@ -267,41 +236,5 @@ call! {
         let call = Call::new(comm, ty, count)?;
         let receive = Transfer::Receive { from: call.rank("the peer", peer)?, memory: call.memory(to, 1)? };
         call.transfers(stream, vec![receive])
-    }
-}
-
-call! {
-    fn ncclGather, ncclGatherConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        root: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        let call = Call::new(comm, ty, count)?;
-        let (root, from) = (call.rank("the root", root)?, call.memory(from, 1)?);
-        // The output of the other ranks is not used.
-        let to = if call.communicator.rank == root { call.memory(to, call.size())? } else { from };
-        call.collective(stream, Collective::Gather(from, to, root))
-    }
-}
-
-call! {
-    fn ncclScatter, ncclScatterConfig(
-        from: *const c_void,
-        to: *mut c_void,
-        count: usize,
-        ty: c_int,
-        root: c_int,
-        comm: Handle,
-        stream: CudaStream,
-    ) of comm {
-        let call = Call::new(comm, ty, count)?;
-        let (root, to) = (call.rank("the root", root)?, call.memory(to, 1)?);
-        // The input of the other ranks is not used.
-        let from = if call.communicator.rank == root { call.memory(from, call.size())? } else { to };
-        call.collective(stream, Collective::Scatter(from, to, root))
     }
 }

@@ -3,8 +3,11 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::offset_of;
+use std::ops::RangeInclusive;
 
-use crate::guard::{Failure, given};
+use symrail_core::CText;
+
+use crate::guard::Failure;
 
 /// `NCCL_API_MAGIC`
 const MAGIC: c_uint = 0xcafe_beef;
@@ -16,8 +19,8 @@ const MOST: usize = 4096;
 /// The start of each structure.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Head {
-    size: usize,
+pub struct Head {
+    pub size: usize,
     magic: c_uint,
     version: c_uint,
 }
@@ -62,54 +65,64 @@ struct CallConfig {
     max_ctas: c_int,
     nvls_ctas: c_int,
     cga_cluster_size: c_int,
-    algorithm: *const c_char,
+    algorithm: CText,
     force_algorithm: c_int,
     cta_policy: c_int,
     profiler_tag: u64,
     launch_completion: *const c_void,
 }
 
-const NONE: Head = Head { size: 0, magic: 0, version: 0 };
-
-/// The structure at an address, with `unset` for the fields that the caller's version lacks; `None` for a null pointer.
-///
-/// # Safety
-/// The pointer is null, or that of an initialised structure.
-unsafe fn read<T: Copy>(what: &str, at: *const c_void, unset: T) -> Result<Option<T>, Failure> {
-    if at.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's promise; all structures begin so.
-    let head = unsafe { at.cast::<Head>().read_unaligned() };
-    if head.magic != MAGIC || !(size_of::<Head>()..=MOST).contains(&head.size) {
-        let Head { size, magic, .. } = head;
-        let why = format!("{what} has the size {size} and the mark {magic:#x}: initialise it with NCCL's initializer");
-        return Err(Failure::argument(why));
-    }
-    let mut read = unset;
-    // SAFETY: as above; the fields of all versions begin alike.
-    unsafe {
-        let len = head.size.min(size_of::<T>());
-        std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut read).cast(), len);
-    }
-    Ok(Some(read))
+/// `ncclCommProperties_t` of 2.32, as far as it is not zero here.
+#[repr(C)]
+struct Properties {
+    head: Head,
+    /// `rank`, `nRanks`, `cudaDev`, `nvmlDev`
+    known: [c_int; 4],
 }
 
-/// The size that a structure with this mark says of itself; `None` for a null pointer.
-///
-/// # Safety
-/// The pointer is null, or that of an initialised structure that begins with [`Head`].
-pub unsafe fn read_head(what: &str, at: *const c_void, mark: c_uint) -> Result<Option<usize>, Failure> {
-    if at.is_null() {
-        return Ok(None);
+const NONE: Head = Head { size: 0, magic: 0, version: 0 };
+
+/// A structure that C's caller passes: null, or the address of one that begins with [`Head`]. The caller promises that
+/// it is initialised, as long as it says, and used by no other code until the function returns.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Structure(*mut c_void);
+
+impl Structure {
+    /// No structure.
+    pub const NONE: Structure = Structure(std::ptr::null_mut());
+
+    /// Its address.
+    pub fn at(self) -> *mut c_void {
+        self.0
     }
-    // SAFETY: the caller's promise.
-    let Head { size, magic, .. } = unsafe { at.cast::<Head>().read_unaligned() };
-    if magic != mark {
-        let why = format!("{what} has the size {size} and the mark {magic:#x}: initialise it with NCCL's initializer");
-        return Err(Failure::argument(why));
+
+    /// The start of a structure with this mark and one of these sizes; `None` for a null pointer.
+    pub fn head(self, what: &str, mark: c_uint, sizes: RangeInclusive<usize>) -> Result<Option<Head>, Failure> {
+        if self.0.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the caller's promise.
+        let head @ Head { size, magic, .. } = unsafe { self.0.cast::<Head>().read_unaligned() };
+        if magic != mark || !sizes.contains(&size) {
+            let why =
+                format!("{what} has the size {size} and the mark {magic:#x}: initialise it with NCCL's initializer");
+            return Err(Failure::argument(why));
+        }
+        Ok(Some(head))
     }
-    Ok(Some(size))
+
+    /// The structure, with `unset` for the fields that the caller's version lacks; `None` for a null pointer.
+    fn read<T: Copy>(self, what: &str, unset: T) -> Result<Option<T>, Failure> {
+        let Some(head) = self.head(what, MAGIC, size_of::<Head>()..=MOST)? else { return Ok(None) };
+        let mut read = unset;
+        // SAFETY: the caller's promise; the fields of all versions begin alike.
+        unsafe {
+            let len = head.size.min(size_of::<T>());
+            std::ptr::copy_nonoverlapping(self.0.cast::<u8>(), (&raw mut read).cast(), len);
+        }
+        Ok(Some(read))
+    }
 }
 
 /// Checks fields as NCCL does, and logs those that are set: none of them has an effect here.
@@ -134,141 +147,122 @@ fn check_ctas(what: &str, least: c_int, most: c_int) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks a communicator's configuration.
-///
-/// # Safety
-/// The pointer is null, or that of an initialised `ncclConfig_t`.
-pub unsafe fn of_communicator(at: *const c_void) -> Result<(), Failure> {
-    const WHAT: &str = "ncclConfig_t";
-    const ANY: (c_int, c_int) = (c_int::MIN, c_int::MAX);
-    let unset = Config {
-        head: NONE,
-        blocking: UNSET,
-        cga_cluster_size: UNSET,
-        min_ctas: UNSET,
-        max_ctas: UNSET,
-        net_name: std::ptr::null(),
-        split_share: UNSET,
-        traffic_class: UNSET,
-        comm_name: std::ptr::null(),
-        collnet_enable: UNSET,
-        cta_policy: UNSET,
-        shrink_share: UNSET,
-        nvls_ctas: UNSET,
-        channels_per_net_peer: UNSET,
-        nvlink_centric_sched: UNSET,
-        graph_usage_mode: UNSET,
-        num_rma_ctx: UNSET,
-        max_p2p_peers: UNSET,
-        graph_stream_ordering: UNSET,
-        launch_order_implicit: UNSET,
-        num_rma_sig: UNSET,
-        rma_eager_init: UNSET,
-        host_cft_mode: UNSET,
-        nvls_host_mode: UNSET,
-    };
-    // SAFETY: the caller's promise.
-    let Some(config) = (unsafe { read(WHAT, at, unset) })? else { return Ok(()) };
-    check_ctas(WHAT, config.min_ctas, config.max_ctas)?;
-    let fields = [
-        ("blocking", config.blocking, 0, 1),
-        ("cgaClusterSize", config.cga_cluster_size, 0, 8),
-        ("minCTAs", config.min_ctas, 1, c_int::MAX),
-        ("maxCTAs", config.max_ctas, 1, c_int::MAX),
-        ("splitShare", config.split_share, 0, 1),
-        ("trafficClass", config.traffic_class, ANY.0, ANY.1),
-        ("collnetEnable", config.collnet_enable, 0, 1),
-        ("CTAPolicy", config.cta_policy, 0, 3),
-        ("shrinkShare", config.shrink_share, 0, 1),
-        ("nvlsCTAs", config.nvls_ctas, 1, c_int::MAX),
-        ("nChannelsPerNetPeer", config.channels_per_net_peer, 1, c_int::MAX),
-        ("nvlinkCentricSched", config.nvlink_centric_sched, 0, 1),
-        ("graphUsageMode", config.graph_usage_mode, 0, 2),
-        ("numRmaCtx", config.num_rma_ctx, 1, c_int::MAX),
-        ("maxP2pPeers", config.max_p2p_peers, ANY.0, ANY.1),
-        ("graphStreamOrdering", config.graph_stream_ordering, ANY.0, ANY.1),
-        ("launchOrderImplicit", config.launch_order_implicit, ANY.0, ANY.1),
-        ("numRmaSig", config.num_rma_sig, ANY.0, ANY.1),
-        ("rmaEagerInit", config.rma_eager_init, ANY.0, ANY.1),
-        ("hostCftMode", config.host_cft_mode, ANY.0, ANY.1),
-        ("nvlsHostMode", config.nvls_host_mode, ANY.0, ANY.1),
-    ];
-    check(WHAT, &fields, &[("netName", !config.net_name.is_null()), ("commName", !config.comm_name.is_null())])
-}
+impl Structure {
+    /// Checks a communicator's configuration, an `ncclConfig_t`.
+    pub fn check_for_communicator(self) -> Result<(), Failure> {
+        const WHAT: &str = "ncclConfig_t";
+        const ANY: (c_int, c_int) = (c_int::MIN, c_int::MAX);
+        let unset = Config {
+            head: NONE,
+            blocking: UNSET,
+            cga_cluster_size: UNSET,
+            min_ctas: UNSET,
+            max_ctas: UNSET,
+            net_name: std::ptr::null(),
+            split_share: UNSET,
+            traffic_class: UNSET,
+            comm_name: std::ptr::null(),
+            collnet_enable: UNSET,
+            cta_policy: UNSET,
+            shrink_share: UNSET,
+            nvls_ctas: UNSET,
+            channels_per_net_peer: UNSET,
+            nvlink_centric_sched: UNSET,
+            graph_usage_mode: UNSET,
+            num_rma_ctx: UNSET,
+            max_p2p_peers: UNSET,
+            graph_stream_ordering: UNSET,
+            launch_order_implicit: UNSET,
+            num_rma_sig: UNSET,
+            rma_eager_init: UNSET,
+            host_cft_mode: UNSET,
+            nvls_host_mode: UNSET,
+        };
+        let Some(config) = self.read(WHAT, unset)? else { return Ok(()) };
+        check_ctas(WHAT, config.min_ctas, config.max_ctas)?;
+        let fields = [
+            ("blocking", config.blocking, 0, 1),
+            ("cgaClusterSize", config.cga_cluster_size, 0, 8),
+            ("minCTAs", config.min_ctas, 1, c_int::MAX),
+            ("maxCTAs", config.max_ctas, 1, c_int::MAX),
+            ("splitShare", config.split_share, 0, 1),
+            ("trafficClass", config.traffic_class, ANY.0, ANY.1),
+            ("collnetEnable", config.collnet_enable, 0, 1),
+            ("CTAPolicy", config.cta_policy, 0, 3),
+            ("shrinkShare", config.shrink_share, 0, 1),
+            ("nvlsCTAs", config.nvls_ctas, 1, c_int::MAX),
+            ("nChannelsPerNetPeer", config.channels_per_net_peer, 1, c_int::MAX),
+            ("nvlinkCentricSched", config.nvlink_centric_sched, 0, 1),
+            ("graphUsageMode", config.graph_usage_mode, 0, 2),
+            ("numRmaCtx", config.num_rma_ctx, 1, c_int::MAX),
+            ("maxP2pPeers", config.max_p2p_peers, ANY.0, ANY.1),
+            ("graphStreamOrdering", config.graph_stream_ordering, ANY.0, ANY.1),
+            ("launchOrderImplicit", config.launch_order_implicit, ANY.0, ANY.1),
+            ("numRmaSig", config.num_rma_sig, ANY.0, ANY.1),
+            ("rmaEagerInit", config.rma_eager_init, ANY.0, ANY.1),
+            ("hostCftMode", config.host_cft_mode, ANY.0, ANY.1),
+            ("nvlsHostMode", config.nvls_host_mode, ANY.0, ANY.1),
+        ];
+        check(WHAT, &fields, &[("netName", !config.net_name.is_null()), ("commName", !config.comm_name.is_null())])
+    }
 
-/// Checks a call's configuration. What it asks for must not be left out is refused.
-///
-/// # Safety
-/// The pointer is null, or that of an initialised `ncclCollConfig_t`.
-pub unsafe fn of_call(at: *const c_void) -> Result<(), Failure> {
-    const WHAT: &str = "ncclCollConfig_t";
-    let unset = CallConfig {
-        head: NONE,
-        extensions: std::ptr::null(),
-        min_ctas: UNSET,
-        max_ctas: UNSET,
-        nvls_ctas: UNSET,
-        cga_cluster_size: UNSET,
-        algorithm: std::ptr::null(),
-        force_algorithm: 1,
-        cta_policy: UNSET,
-        profiler_tag: 0,
-        launch_completion: std::ptr::null(),
-    };
-    // SAFETY: the caller's promise.
-    let Some(config) = (unsafe { read(WHAT, at, unset) })? else { return Ok(()) };
-    // SAFETY: as above: a null pointer, or a text that ends.
-    let selects = !config.algorithm.is_null() && unsafe { config.algorithm.read() } != 0;
-    if selects && config.force_algorithm != 0 {
-        let remedy = "leave it empty, or set forceAlgSelection to 0";
-        return Err(Failure::usage(format!("{WHAT}: algSelection selects among NCCL's algorithms: {remedy}")));
+    /// Checks a call's configuration, an `ncclCollConfig_t`. What it asks for must not be left out is refused.
+    pub fn check_for_call(self) -> Result<(), Failure> {
+        const WHAT: &str = "ncclCollConfig_t";
+        let unset = CallConfig {
+            head: NONE,
+            extensions: std::ptr::null(),
+            min_ctas: UNSET,
+            max_ctas: UNSET,
+            nvls_ctas: UNSET,
+            cga_cluster_size: UNSET,
+            algorithm: CText::NULL,
+            force_algorithm: 1,
+            cta_policy: UNSET,
+            profiler_tag: 0,
+            launch_completion: std::ptr::null(),
+        };
+        let Some(config) = self.read(WHAT, unset)? else { return Ok(()) };
+        let selects = config.algorithm.get().is_some_and(|name| !name.is_empty());
+        if selects && config.force_algorithm != 0 {
+            let remedy = "leave it empty, or set forceAlgSelection to 0";
+            return Err(Failure::usage(format!("{WHAT}: algSelection selects among NCCL's algorithms: {remedy}")));
+        }
+        if !config.launch_completion.is_null() {
+            return Err(Failure::usage(format!("{WHAT}: launchCompletionEvent is not recorded by this library")));
+        }
+        check_ctas(WHAT, config.min_ctas, config.max_ctas)?;
+        let fields = [
+            ("minCTAs", config.min_ctas, 1, c_int::MAX),
+            ("maxCTAs", config.max_ctas, 1, c_int::MAX),
+            ("nvlsCTAs", config.nvls_ctas, 1, c_int::MAX),
+            ("cgaClusterSize", config.cga_cluster_size, 0, 8),
+            ("CTAPolicy", config.cta_policy, 0, 3),
+        ];
+        let also = [
+            ("ext", !config.extensions.is_null()),
+            ("algSelection", selects),
+            ("userProfilerTag", config.profiler_tag != 0),
+        ];
+        check(WHAT, &fields, &also)
     }
-    if !config.launch_completion.is_null() {
-        return Err(Failure::usage(format!("{WHAT}: launchCompletionEvent is not recorded by this library")));
-    }
-    check_ctas(WHAT, config.min_ctas, config.max_ctas)?;
-    let fields = [
-        ("minCTAs", config.min_ctas, 1, c_int::MAX),
-        ("maxCTAs", config.max_ctas, 1, c_int::MAX),
-        ("nvlsCTAs", config.nvls_ctas, 1, c_int::MAX),
-        ("cgaClusterSize", config.cga_cluster_size, 0, 8),
-        ("CTAPolicy", config.cta_policy, 0, 3),
-    ];
-    let also = [
-        ("ext", !config.extensions.is_null()),
-        ("algSelection", selects),
-        ("userProfilerTag", config.profiler_tag != 0),
-    ];
-    check(WHAT, &fields, &also)
-}
 
-/// `ncclCommProperties_t` of 2.32, as far as it is not zero here.
-#[repr(C)]
-struct Properties {
-    head: Head,
-    /// `rank`, `nRanks`, `cudaDev`, `nvmlDev`
-    known: [c_int; 4],
-}
-
-/// Fills a communicator's properties; those that are for kernels, or that the structure has further on, are zeros.
-///
-/// # Safety
-/// The pointer is null, or that of an initialised `ncclCommProperties_t`.
-pub unsafe fn fill_properties(at: *mut c_void, known: [c_int; 4]) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    let _ = unsafe { given("props", at.cast::<Head>()) }?;
-    // SAFETY: as above.
-    let Some(head) = (unsafe { read("ncclCommProperties_t", at, NONE) })? else { return Ok(()) };
-    let first = offset_of!(Properties, known);
-    if head.size < size_of::<Properties>() {
-        return Err(Failure::argument(format!("ncclCommProperties_t has {} bytes only", head.size)));
+    /// Fills a communicator's properties, an `ncclCommProperties_t`; those that are for kernels, or that the structure
+    /// has further on, are zeros.
+    pub fn fill_properties(self, known: [c_int; 4]) -> Result<(), Failure> {
+        let head = self.head("ncclCommProperties_t", MAGIC, size_of::<Head>()..=MOST)?;
+        let head = head.ok_or_else(|| Failure::argument("props is a null pointer"))?;
+        let first = offset_of!(Properties, known);
+        if head.size < size_of::<Properties>() {
+            return Err(Failure::argument(format!("ncclCommProperties_t has {} bytes only", head.size)));
+        }
+        // SAFETY: the caller's promise; the structure has as many bytes.
+        unsafe {
+            self.0.cast::<u8>().add(first).write_bytes(0, head.size - first);
+            self.0.cast::<Properties>().write_unaligned(Properties { head, known });
+        }
+        Ok(())
     }
-    // SAFETY: as above; the structure has as many bytes.
-    unsafe {
-        at.cast::<u8>().add(first).write_bytes(0, head.size - first);
-        at.cast::<Properties>().write_unaligned(Properties { head, known });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -292,10 +286,8 @@ mod tests {
         let text = |result: Result<(), Failure>| {
             result.map_or_else(|failure| <(c_int, String)>::from(failure).1, |()| String::new())
         };
-        // SAFETY: initialised memory, longer than the sizes.
-        let of = |words: Vec<u64>| text(unsafe { of_communicator(words.as_ptr().cast()) });
-        // SAFETY: a null pointer.
-        assert_eq!(text(unsafe { of_communicator(std::ptr::null()) }), "");
+        let of = |mut words: Vec<u64>| text(Structure(words.as_mut_ptr().cast()).check_for_communicator());
+        assert_eq!(text(Structure::NONE.check_for_communicator()), "");
         assert_eq!(of(words(24, MAGIC, &[1, 2])), "");
         assert!(of(words(24, 0, &[1, 2])).contains("the mark 0x0"));
         assert!(of(words(0, MAGIC, &[])).contains("the size 0"));
@@ -309,8 +301,8 @@ mod tests {
     fn properties_have_the_size_of_the_callers_version() {
         let mut memory = words(48, MAGIC, &[]);
         memory[2..].fill(u64::MAX);
-        // SAFETY: initialised memory, longer than the size.
-        unsafe { fill_properties(memory.as_mut_ptr().cast(), [1, 2, 3, 3]) }.map_err(<(c_int, String)>::from).unwrap();
+        let properties = Structure(memory.as_mut_ptr().cast());
+        properties.fill_properties([1, 2, 3, 3]).map_err(<(c_int, String)>::from).unwrap();
         assert_eq!(memory[2..7], [1 | 2 << 32, 3 | 3 << 32, 0, 0, u64::MAX]);
     }
 }

@@ -1,11 +1,11 @@
 //! How long a group would take: an estimate from the bytes that pass a rank's links.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 
 use symrail_collectives::Transfer;
 
 use crate::collectives::Collective;
-use crate::config::read_head;
+use crate::config::{Head, Structure};
 use crate::group::Work;
 use crate::guard::Failure;
 use crate::one_sided::Call;
@@ -68,30 +68,27 @@ pub fn microseconds(work: &Work, rank: u32, n: u32, direct: bool) -> f64 {
     begin + bytes(work, rank, n) / rate
 }
 
-/// Checks the structure at an address before its group ends.
-///
-/// # Safety
-/// The pointer is null, or that of an initialised `ncclSimInfo_t`.
-pub unsafe fn check(at: *mut c_void) -> Result<(), Failure> {
-    // SAFETY: the caller's promise.
-    let size = unsafe { read_head("ncclSimInfo_t", at, MAGIC) }?;
-    match size {
-        Some(size) if size < size_of::<Estimate>() => {
-            Err(Failure::argument(format!("ncclSimInfo_t has {size} bytes only")))
-        }
-        _ => Ok(()),
-    }
-}
+/// The place for an estimate in an `ncclSimInfo_t`; none for a null pointer.
+pub struct Place(*mut f32);
 
-/// Writes an estimate, unless the pointer is null.
-///
-/// # Safety
-/// As for [`check`], which has passed.
-pub unsafe fn write(at: *mut c_void, microseconds: f64) {
-    if !at.is_null() {
-        let at = at.cast::<u8>().wrapping_add(std::mem::offset_of!(Estimate, microseconds));
-        // SAFETY: the caller's promise.
-        unsafe { at.cast::<f32>().write_unaligned(microseconds as f32) };
+impl Place {
+    /// Checks the structure, before its group ends.
+    pub fn of(info: Structure) -> Result<Option<Place>, Failure> {
+        match info.head("ncclSimInfo_t", MAGIC, 0..=usize::MAX)? {
+            Some(Head { size, .. }) if size < size_of::<Estimate>() => {
+                Err(Failure::argument(format!("ncclSimInfo_t has {size} bytes only")))
+            }
+            head => {
+                Ok(head
+                    .map(|_| Place(info.at().wrapping_byte_add(std::mem::offset_of!(Estimate, microseconds)).cast())))
+            }
+        }
+    }
+
+    /// Writes an estimate.
+    pub fn write(self, microseconds: f64) {
+        // SAFETY: in a structure of at least this size, which its caller has passed for the call.
+        unsafe { self.0.write_unaligned(microseconds as f32) };
     }
 }
 

@@ -4,7 +4,6 @@
 //! group fail.
 
 use std::cell::RefCell;
-use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +13,7 @@ use symrail_collectives::gpu::Memory;
 
 use crate::collectives::Collective;
 use crate::communicator::Communicator;
+use crate::config::Structure;
 use crate::estimate;
 use crate::export::nccl;
 use crate::guard::{Failure, guarded};
@@ -314,13 +314,12 @@ nccl! {
 
 // Nothing of the group begins.
 nccl! {
-    fn ncclGroupSimulateEnd(info: *mut c_void) {
-        // SAFETY: C's caller vouches for its pointers.
-        let checked = unsafe { estimate::check(info) };
+    fn ncclGroupSimulateEnd(info: Structure) {
+        let place = estimate::Place::of(info);
         let ended = end();
         let _ = library::too("ncclGroupEnd\0");
         let (joining, waiting) = ended?;
-        checked?;
+        let place = place?;
         if !joining.is_empty() {
             return Err(Failure::usage("a group that makes communicators cannot be simulated"));
         }
@@ -331,8 +330,9 @@ nccl! {
         // GPUs work at the same time.
         let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
         let longest = of_gpus.iter().map(|calls| calls.iter().map(time).sum()).fold(0.0, f64::max);
-        // SAFETY: as above.
-        unsafe { estimate::write(info, longest) };
+        if let Some(place) = place {
+            place.write(longest);
+        }
         Ok(())
     }
 }

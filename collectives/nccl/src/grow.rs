@@ -1,16 +1,18 @@
 //! Communicators of a communicator's ranks and of further ones, which join with an id.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use symrail::bootstrap::uid;
+use symrail_core::CPointer;
 
 use crate::communicator::Communicator;
+use crate::config::Structure;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::joining::{self, new_id};
 use crate::rank::Joining;
 use crate::types::{Handle, UniqueId};
-use crate::{config, group, registry};
+use crate::{group, registry};
 
 /// Gives all ranks the id of the first rank that has one. Collective.
 fn share(parent: &Communicator, id: Option<uid::UniqueId>) -> Result<uid::UniqueId, Failure> {
@@ -29,10 +31,9 @@ fn share(parent: &Communicator, id: Option<uid::UniqueId>) -> Result<uid::Unique
 }
 
 nccl! {
-    fn ncclCommGetUniqueId(comm: Handle, id: *mut UniqueId) of comm {
+    fn ncclCommGetUniqueId(comm: Handle, id: CPointer<UniqueId>) of comm {
         registry::find(comm)?.check_failed()?;
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("uniqueId", id) }? = UniqueId::of(&new_id()?);
+        given("uniqueId", id)?.set(UniqueId::of(&new_id()?));
         Ok(())
     }
 }
@@ -42,24 +43,19 @@ nccl! {
     fn ncclCommGrow(
         comm: Handle,
         size: c_int,
-        id: *const UniqueId,
+        id: CPointer<UniqueId>,
         rank: c_int,
-        new: *mut Handle,
-        config: *mut c_void,
-        // SAFETY: C's caller vouches for its pointers.
-    ) leaves (registry::is_unknown(comm) || comm.is_null() && unsafe { id.as_ref() }.is_some_and(|id| !id.is_ours())) {
-        // SAFETY: as above.
-        let id = unsafe { id.as_ref() };
+        new: CPointer<Handle>,
+        config: Structure,
+    ) leaves (registry::is_unknown(comm) || comm.is_null() && id.get().is_some_and(|id| !id.is_ours())) {
+        let id = id.get();
         if comm.is_null() {
             let id = id.ok_or_else(|| Failure::argument("a rank that joins needs the id of ncclCommGetUniqueId"))?;
-            return group::call(|| joining::join(new, size, id, rank, config));
+            return group::call(|| joining::join(new, size, &id, rank, config));
         }
         group::call(|| {
-            // SAFETY: as above.
-            let new = unsafe { given("newcomm", new) }?;
-            *new = std::ptr::null_mut();
-            // SAFETY: as above.
-            unsafe { config::of_communicator(config) }?;
+            given("newcomm", new)?.set(std::ptr::null_mut());
+            config.check_for_communicator()?;
             let parent = registry::find(comm)?;
             parent.check_failed()?;
             let (before, own) = (parent.size, parent.rank);
@@ -70,11 +66,11 @@ nccl! {
             if i64::from(size) <= i64::from(before) {
                 return Err(Failure::argument(format!("a communicator of {before} ranks does not grow to {size}")));
             }
-            let id = id.map(UniqueId::job).transpose()?;
-            *new = group::join(Joining::new(Some(parent.gpu), move || {
+            let id = id.as_ref().map(UniqueId::job).transpose()?;
+            new.set(group::join(Joining::new(Some(parent.gpu), move || {
                 let id = share(&parent, id)?;
                 Communicator::join(id, own, size as u32).map(Some)
-            }))?;
+            }))?);
             Ok(())
         })
     }

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use symrail::kernels::cuda::Current;
 use symrail_collectives::Error;
+use symrail_core::CPointer;
 
 /// `ncclResult_t`.
 pub const SUCCESS: c_int = 0;
@@ -84,11 +85,7 @@ pub fn result(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     symrail_core::guard::guarded(INTERNAL_ERROR, body)
 }
 
-/// The address for a function's output.
-///
-/// # Safety
-/// The pointer is null, or valid and unused by others during the call.
-pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller's promise.
-    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::argument(format!("{what} is a null pointer")))
+/// A pointer that must not be null.
+pub fn given<T>(what: &str, pointer: CPointer<T>) -> Result<CPointer<T>, Failure> {
+    if pointer.is_null() { Err(Failure::argument(format!("{what} is a null pointer"))) } else { Ok(pointer) }
 }

@@ -1,17 +1,18 @@
 //! Creating communicators. In a group they are created at its end.
 
-use std::ffi::{c_int, c_void};
-use std::ptr::null;
+use std::ffi::c_int;
 
 use symrail::Settings;
 use symrail::bootstrap::uid;
 use symrail::kernels::cuda::Gpu;
+use symrail_core::CPointer;
 
+use crate::config::Structure;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::rank::Joining;
 use crate::types::{Handle, UniqueId};
-use crate::{config, group, library};
+use crate::{group, library};
 
 /// A new id, whose rendezvous is served on the loopback interface unless the user names another one.
 pub fn new_id() -> Result<uid::UniqueId, Failure> {
@@ -20,40 +21,36 @@ pub fn new_id() -> Result<uid::UniqueId, Failure> {
 }
 
 /// Joins, or does so at the end of the group.
-pub fn join(new: *mut Handle, size: c_int, id: &UniqueId, rank: c_int, config: *const c_void) -> Result<(), Failure> {
-    // SAFETY: C's caller vouches for its pointers.
-    let new = unsafe { given("comm", new) }?;
-    *new = std::ptr::null_mut();
+pub fn join(new: CPointer<Handle>, size: c_int, id: &UniqueId, rank: c_int, config: Structure) -> Result<(), Failure> {
+    given("comm", new)?.set(std::ptr::null_mut());
     if size < 1 || !(0..size).contains(&rank) {
         return Err(Failure::argument(format!("rank {rank} of {size} ranks")));
     }
-    // SAFETY: as above.
-    unsafe { config::of_communicator(config) }?;
-    *new = group::join(Joining::by_id(id.job()?, rank as u32, size as u32)?)?;
+    config.check_for_communicator()?;
+    new.set(group::join(Joining::by_id(id.job()?, rank as u32, size as u32)?)?);
     Ok(())
 }
 
 nccl! {
-    fn ncclGetUniqueId(id: *mut UniqueId) leaves (library::is_needed()) {
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("uniqueId", id) }? = UniqueId::of(&new_id()?);
+    fn ncclGetUniqueId(id: CPointer<UniqueId>) leaves (library::is_needed()) {
+        given("uniqueId", id)?.set(UniqueId::of(&new_id()?));
         Ok(())
     }
 }
 
 nccl! {
-    fn ncclCommInitRank(new: *mut Handle, size: c_int, id: UniqueId, rank: c_int) leaves (!id.is_ours()) {
-        group::call(|| join(new, size, &id, rank, null()))
+    fn ncclCommInitRank(new: CPointer<Handle>, size: c_int, id: UniqueId, rank: c_int) leaves (!id.is_ours()) {
+        group::call(|| join(new, size, &id, rank, Structure::NONE))
     }
 }
 
 nccl! {
     fn ncclCommInitRankConfig(
-        new: *mut Handle,
+        new: CPointer<Handle>,
         size: c_int,
         id: UniqueId,
         rank: c_int,
-        config: *mut c_void,
+        config: Structure,
     ) leaves (!id.is_ours()) {
         group::call(|| join(new, size, &id, rank, config))
     }
@@ -62,20 +59,18 @@ nccl! {
 // Of several ids the first one is used.
 nccl! {
     fn ncclCommInitRankScalable(
-        new: *mut Handle,
+        new: CPointer<Handle>,
         size: c_int,
         rank: c_int,
         ids: c_int,
-        id: *mut UniqueId,
-        config: *mut c_void,
-        // SAFETY: C's caller vouches for its pointers.
-    ) leaves (unsafe { id.as_ref() }.is_some_and(|id| !id.is_ours())) {
+        id: CPointer<UniqueId>,
+        config: Structure,
+    ) leaves (id.get().is_some_and(|id| !id.is_ours())) {
         group::call(|| {
             if ids < 1 {
                 return Err(Failure::argument(format!("{ids} ids, where there has to be one")));
             }
-            // SAFETY: C's caller vouches for its pointers.
-            let id = *unsafe { given("commId", id) }?;
+            let id = id.get().ok_or_else(|| Failure::argument("commId is a null pointer"))?;
             join(new, size, &id, rank, config)
         })
     }
@@ -86,19 +81,22 @@ nccl! {
         if count < 1 {
             return Err(Failure::usage(format!("a communicator of {count} ranks in one process")));
         }
-        // SAFETY: C's caller vouches for its pointers.
-        let _ = unsafe { given("comm", new) }?;
+        if new.is_null() {
+            return Err(Failure::argument("comm is a null pointer"));
+        }
         let id = UniqueId::of(&uid::create(None)?);
         group::all(|| {
             for rank in 0..count {
                 let place = rank as usize;
-                // SAFETY: as above: there is a place for each rank, and a device unless the list is missing.
+                // SAFETY: C's caller vouches for its pointers: there is a place for each rank, and a device unless the
+                // list is missing.
                 let (new, device) = unsafe {
-                    (new.add(place), if devices.is_null() { rank } else { devices.add(place).read() })
+                    let device = if devices.is_null() { rank } else { devices.add(place).read() };
+                    (CPointer::new(new.add(place)), device)
                 };
                 // The GPU is current when the rank is named.
                 let _gpu = Gpu::open(device)?;
-                join(new, count, &id, rank, null())?;
+                join(new, count, &id, rank, Structure::NONE)?;
             }
             Ok(())
         })

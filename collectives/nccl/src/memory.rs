@@ -2,16 +2,16 @@
 
 use std::ffi::c_void;
 
+use symrail_core::CPointer;
+
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::types::Handle;
 use crate::{allocated, registry};
 
 nccl! {
-    fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) {
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("ptr", to) }?;
-        *to = allocated::alloc(bytes)?;
+    fn ncclMemAlloc(to: CPointer<*mut c_void>, bytes: usize) {
+        given("ptr", to)?.set(allocated::alloc(bytes)?);
         Ok(())
     }
 }
@@ -26,10 +26,9 @@ nccl! {
 }
 
 nccl! {
-    fn ncclCommRegister(comm: Handle, at: *mut c_void, bytes: usize, handle: *mut *mut c_void) of comm {
+    fn ncclCommRegister(comm: Handle, at: *mut c_void, bytes: usize, handle: CPointer<*mut c_void>) of comm {
         registry::find(comm)?;
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("handle", handle) }? = at;
+        given("handle", handle)?.set(at);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use symrail_collectives::{DataType, Factor, ReduceOp, Reduction};
-use symrail_core::lock;
+use symrail_core::{CPointer, lock};
 
 use crate::communicator::Communicator;
 use crate::export::nccl;
@@ -39,14 +39,13 @@ pub fn reduction(communicator: &Communicator, op: c_int, ty: DataType) -> Result
 
 nccl! {
     fn ncclRedOpCreatePreMulSum(
-        op: *mut c_int,
+        op: CPointer<c_int>,
         scalar: *mut c_void,
         ty: c_int,
         residence: c_int,
         comm: Handle,
     ) of comm {
-        // SAFETY: C's caller vouches for its pointers.
-        let op = unsafe { given("op", op) }?;
+        let op = given("op", op)?;
         let communicator = registry::find(comm)?;
         let ty = data_type(ty)?;
         if scalar.is_null() {
@@ -56,7 +55,7 @@ nccl! {
             ON_DEVICE => Factor::At(scalar.addr() as u64),
             ON_HOST => {
                 let mut bytes = [0u8; 8];
-                // SAFETY: as above; the address holds an element of the type.
+                // SAFETY: C's caller vouches for its pointers: the address holds an element of the type.
                 unsafe { std::ptr::copy_nonoverlapping(scalar.cast::<u8>(), bytes.as_mut_ptr(), ty.size()) };
                 Factor::Value(u64::from_le_bytes(bytes))
             }
@@ -68,7 +67,7 @@ nccl! {
             known.len() - 1
         });
         known[free] = Some((factor, ty));
-        *op = FIRST + free as c_int;
+        op.set(FIRST + free as c_int);
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! NCCL's interface to parameters: here these are Symrail's settings, by the names of their variables.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use symrail::Settings;
+use symrail_core::{CPointer, CText};
 use symrail_transport::env::{VARIABLES, Variable};
 
 use crate::export::nccl;
@@ -24,15 +25,8 @@ fn find(parameter: Parameter) -> Result<&'static Variable, Failure> {
 }
 
 /// The number of a parameter by its key.
-///
-/// # Safety
-/// The pointer is null, or that of a text that ends.
-unsafe fn number(key: *const c_char) -> Result<usize, Failure> {
-    if key.is_null() {
-        return Err(Failure::argument("key is a null pointer"));
-    }
-    // SAFETY: the caller's promise.
-    let key = unsafe { CStr::from_ptr(key) }.to_string_lossy();
+fn number(key: CText) -> Result<usize, Failure> {
+    let key = key.get().ok_or_else(|| Failure::argument("key is a null pointer"))?.to_string_lossy();
     let place = VARIABLES.iter().position(|variable| variable.name == key);
     place.map(|place| place + 1).ok_or_else(|| {
         Failure::argument(format!("there is no parameter {key}: this library's are those of `symrail info --env`"))
@@ -69,10 +63,8 @@ fn kept(which: usize, text: String) -> *const c_char {
 }
 
 nccl! {
-    fn ncclParamBind(to: *mut Parameter, key: *const c_char) leaves (true) {
-        // SAFETY: C's caller vouches for its pointers.
-        let (to, number) = unsafe { (given("out", to)?, number(key)?) };
-        *to = std::ptr::without_provenance_mut(number);
+    fn ncclParamBind(to: CPointer<Parameter>, key: CText) leaves (true) {
+        given("out", to)?.set(std::ptr::without_provenance_mut(number(key)?));
         Ok(())
     }
 }
@@ -80,10 +72,8 @@ nccl! {
 macro_rules! integers {
     ($($name:ident: $ty:ty;)*) => {$(
         nccl! {
-            fn $name(parameter: Parameter, to: *mut $ty) leaves (true) {
-                // SAFETY: C's caller vouches for its pointers.
-                let to = unsafe { given("out", to) }?;
-                *to = integer(find(parameter)?)?;
+            fn $name(parameter: Parameter, to: CPointer<$ty>) leaves (true) {
+                given("out", to)?.set(integer(find(parameter)?)?);
                 Ok(())
             }
         }
@@ -102,37 +92,36 @@ integers! {
 }
 
 nccl! {
-    fn ncclParamGetStr(parameter: Parameter, to: *mut *const c_char) leaves (true) {
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("out", to) }?;
-        *to = kept(0, value(find(parameter)?)?);
+    fn ncclParamGetStr(parameter: Parameter, to: CPointer<*const c_char>) leaves (true) {
+        given("out", to)?.set(kept(0, value(find(parameter)?)?));
         Ok(())
     }
 }
 
 // The representation is the text, without an end.
 nccl! {
-    fn ncclParamGet(parameter: Parameter, to: *mut c_void, most: c_int, len: *mut c_int) leaves (true) {
-        // SAFETY: C's caller vouches for its pointers.
-        let (to, len) = unsafe { (given("out", to.cast::<u8>())?, given("len", len)?) };
+    fn ncclParamGet(parameter: Parameter, to: *mut c_void, most: c_int, len: CPointer<c_int>) leaves (true) {
+        if to.is_null() {
+            return Err(Failure::argument("out is a null pointer"));
+        }
+        let len = given("len", len)?;
         let text = value(find(parameter)?)?;
-        *len = text.len() as c_int;
-        if most < *len {
+        len.set(text.len() as c_int);
+        if most < text.len() as c_int {
             return Err(Failure::argument(format!("the value has {} bytes, and maxLen is {most}", text.len())));
         }
-        // SAFETY: as above: `most` bytes.
-        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
+        // SAFETY: C's caller vouches for its pointers: there are `most` bytes.
+        unsafe { to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
         Ok(())
     }
 }
 
 nccl! {
-    fn ncclParamGetParameter(key: *const c_char, to: *mut *const c_char, len: *mut c_int) leaves (true) {
-        // SAFETY: C's caller vouches for its pointers.
-        let (to, len, number) = unsafe { (given("value", to)?, given("valueLen", len)?, number(key)?) };
+    fn ncclParamGetParameter(key: CText, to: CPointer<*const c_char>, len: CPointer<c_int>) leaves (true) {
+        let (to, len, number) = (given("value", to)?, given("valueLen", len)?, number(key)?);
         let text = value(&VARIABLES[number - 1])?;
-        *len = text.len() as c_int;
-        *to = kept(1, text);
+        len.set(text.len() as c_int);
+        to.set(kept(1, text));
         Ok(())
     }
 }
@@ -146,13 +135,13 @@ unsafe impl Send for Keys {}
 unsafe impl Sync for Keys {}
 
 nccl! {
-    fn ncclParamGetAllParameterKeys(table: *mut *mut *const c_char, len: *mut c_int) leaves (true) {
+    fn ncclParamGetAllParameterKeys(table: CPointer<*mut *const c_char>, len: CPointer<c_int>) leaves (true) {
         static KEYS: OnceLock<Keys> = OnceLock::new();
         let text = |variable: &Variable| CString::new(variable.name).unwrap_or_default().into_raw().cast_const();
         let keys = KEYS.get_or_init(|| Keys(VARIABLES.iter().map(text).collect()));
-        // SAFETY: C's caller vouches for its pointers.
-        let (table, len) = unsafe { (given("table", table)?, given("tableLen", len)?) };
-        (*table, *len) = (keys.0.as_ptr().cast_mut(), keys.0.len() as c_int);
+        let (table, len) = (given("table", table)?, given("tableLen", len)?);
+        table.set(keys.0.as_ptr().cast_mut());
+        len.set(keys.0.len() as c_int);
         Ok(())
     }
 }

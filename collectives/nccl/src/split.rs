@@ -1,15 +1,18 @@
 //! Communicators of some of a communicator's ranks. In a group they are made at its end: ranks of one thread wait for
 //! one another.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
+
+use symrail_core::CPointer;
 
 use crate::communicator::Communicator;
+use crate::config::Structure;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
 use crate::joining::new_id;
 use crate::rank::Joining;
 use crate::types::{Handle, NO_COLOR};
-use crate::{config, group, registry};
+use crate::{group, registry};
 
 /// `NCCL_SHRINK_ABORT`
 const ABORT: c_int = 1;
@@ -41,20 +44,17 @@ fn of_color(all: &[u64], color: u64) -> Vec<u32> {
 }
 
 nccl! {
-    fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: *mut Handle, config: *mut c_void) of comm {
+    fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: CPointer<Handle>, config: Structure) of comm {
         group::call(|| {
-            // SAFETY: C's caller vouches for its pointers.
-            let new = unsafe { given("newcomm", new) }?;
-            *new = std::ptr::null_mut();
-            // SAFETY: as above.
-            unsafe { config::of_communicator(config) }?;
+            given("newcomm", new)?.set(std::ptr::null_mut());
+            config.check_for_communicator()?;
             if color < NO_COLOR {
                 return Err(Failure::argument(format!("the color {color} of a split is below 0")));
             }
             let parent = registry::find(comm)?;
             let made = group::join(Joining::new(Some(parent.gpu), move || split(&parent, color, key)))?;
             if color != NO_COLOR {
-                *new = made;
+                new.set(made);
             }
             Ok(())
         })
@@ -66,16 +66,13 @@ nccl! {
         comm: Handle,
         excluded: *mut c_int,
         count: c_int,
-        new: *mut Handle,
-        config: *mut c_void,
+        new: CPointer<Handle>,
+        config: Structure,
         flags: c_int,
     ) of comm {
         group::call(|| {
-            // SAFETY: C's caller vouches for its pointers.
-            let new = unsafe { given("newcomm", new) }?;
-            *new = std::ptr::null_mut();
-            // SAFETY: as above.
-            unsafe { config::of_communicator(config) }?;
+            given("newcomm", new)?.set(std::ptr::null_mut());
+            config.check_for_communicator()?;
             let parent = registry::find(comm)?;
             if !(flags == 0 || flags == ABORT) {
                 let there_are = format!("NCCL_SHRINK_DEFAULT (0) and NCCL_SHRINK_ABORT ({ABORT})");
@@ -84,19 +81,19 @@ nccl! {
             if excluded.is_null() || count <= 0 {
                 return Err(Failure::argument("a communicator without any rank less is not smaller"));
             }
-            // SAFETY: as above.
+            // SAFETY: C's caller vouches for its pointers.
             let excluded = unsafe { std::slice::from_raw_parts(excluded, count as usize) };
             let members: Vec<u32> = (0..parent.size).filter(|&rank| !excluded.contains(&(rank as c_int))).collect();
             if !members.contains(&parent.rank) {
                 let rank = parent.rank;
                 return Err(Failure::usage(format!("rank {rank} is excluded, and takes no part in shrinking")));
             }
-            *new = group::join(Joining::new(Some(parent.gpu), move || {
+            new.set(group::join(Joining::new(Some(parent.gpu), move || {
                 if flags == ABORT {
                     parent.revoke()?;
                 }
                 join(&parent, &members)
-            }))?;
+            }))?);
             Ok(())
         })
     }

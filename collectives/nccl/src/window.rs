@@ -176,8 +176,8 @@ impl Mapping {
 
     fn finish(&mut self, cards: &[u8], runtime: &Runtime) -> Result<(), Failure> {
         if let (Some(offer), Some(segment)) = (self.offer.take(), self.heap.segments().first()) {
-            let mut poll = runtime.interrupt_poll();
-            self.peers.open(offer, segment, cards, runtime.timeout(), &mut || poll.ended().is_some())?;
+            let mut wait = runtime.bounded_wait(None);
+            self.peers.open(offer, segment, cards, runtime.timeout(), &mut || wait.is_interrupted())?;
         }
         Ok(())
     }

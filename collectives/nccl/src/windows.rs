@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use symrail::kernels::cuda::DevicePtr;
+use symrail_core::CPointer;
 use symrail_core::registry::{is_known, number};
 
 use crate::export::nccl;
@@ -18,13 +19,11 @@ const SYMMETRIC: c_int = 1;
 
 // In a group it is registered at the end: ranks of one thread wait for one another.
 nccl! {
-    fn ncclCommWindowRegister(comm: Handle, at: *mut c_void, bytes: usize, to: *mut Handle, flags: c_int) of comm {
+    fn ncclCommWindowRegister(comm: Handle, at: *mut c_void, bytes: usize, to: CPointer<Handle>, flags: c_int) of comm {
         group::call(|| {
             let communicator = registry::find(comm)?;
             communicator.check_failed()?;
-            // SAFETY: C's caller vouches for its pointers.
-            let to = unsafe { given("win", to) }?;
-            *to = std::ptr::null_mut();
+            given("win", to)?.set(std::ptr::null_mut());
             if at.is_null() || bytes == 0 || flags < 0 {
                 return Err(Failure::argument(format!("a window of {bytes} bytes at {at:?} with the flags {flags}")));
             }
@@ -45,7 +44,7 @@ nccl! {
                     Ok(None)
                 }))?;
             }
-            *to = window;
+            to.set(window);
             Ok(())
         })
     }
@@ -67,11 +66,10 @@ nccl! {
 }
 
 nccl! {
-    fn ncclWinGetUserPtr(comm: Handle, window: Handle, to: *mut *mut c_void) of comm {
+    fn ncclWinGetUserPtr(comm: Handle, window: Handle, to: CPointer<*mut c_void>) of comm {
         registry::find(comm)?;
         let found = window::find_of(comm, window)?;
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("outUserPtr", to) }? = found.at;
+        given("outUserPtr", to)?.set(found.at);
         Ok(())
     }
 }
@@ -87,55 +85,51 @@ fn rank(rank: c_int) -> Result<u32, Failure> {
 
 // Null where this rank's GPU has not mapped the peer's memory.
 nccl! {
-    fn ncclGetPeerDevicePointer(window: Handle, offset: usize, peer: c_int, to: *mut *mut c_void)
+    fn ncclGetPeerDevicePointer(window: Handle, offset: usize, peer: c_int, to: CPointer<*mut c_void>)
         leaves (!is_known(window.addr())) {
         let found = window::find(window)?;
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("outPtr", to) }?;
-        *to = found.find(rank(peer)?, offset, 1)?.map_or(std::ptr::null_mut(), address);
+        let to = given("outPtr", to)?;
+        to.set(found.find(rank(peer)?, offset, 1)?.map_or(std::ptr::null_mut(), address));
         Ok(())
     }
 }
 
 // The ranks that access one another's memory are all, or these are not numbered.
 nccl! {
-    fn ncclGetLsaDevicePointer(window: Handle, offset: usize, peer: c_int, to: *mut *mut c_void)
+    fn ncclGetLsaDevicePointer(window: Handle, offset: usize, peer: c_int, to: CPointer<*mut c_void>)
         leaves (!is_known(window.addr())) {
         let found = window::find(window)?;
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("outPtr", to) }?;
+        let to = given("outPtr", to)?;
         let at = found.find(rank(peer)?, offset, 1)??;
         if !found.is_mapped() {
             let remedy = "ncclGetPeerDevicePointer takes numbers of the communicator";
             return Err(Failure::usage(format!("not all ranks' windows are mapped, so they have no numbers: {remedy}")));
         }
-        *to = address(at);
+        to.set(address(at));
         Ok(())
     }
 }
 
 // There is no multicast: null, as NCCL answers without it.
 nccl! {
-    fn ncclGetLsaMultimemDevicePointer(window: Handle, offset: usize, to: *mut *mut c_void)
+    fn ncclGetLsaMultimemDevicePointer(window: Handle, offset: usize, to: CPointer<*mut c_void>)
         leaves (!is_known(window.addr())) {
         window::find(window)?;
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("outPtr", to) }? = std::ptr::null_mut();
+        given("outPtr", to)?.set(std::ptr::null_mut());
         Ok(())
     }
 }
 
 // `multimem` is a structure of one address.
 nccl! {
-    fn ncclGetMultimemDevicePointer(window: Handle, offset: usize, multimem: *mut c_void, to: *mut *mut c_void)
+    fn ncclGetMultimemDevicePointer(window: Handle, offset: usize, multimem: *mut c_void, to: CPointer<*mut c_void>)
         leaves (!is_known(window.addr())) {
         window::find(window)?;
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("outPtr", to) }?;
+        let to = given("outPtr", to)?;
         if multimem.is_null() {
             return Err(Failure::argument("the multimem handle has no address"));
         }
-        *to = std::ptr::null_mut();
+        to.set(std::ptr::null_mut());
         Ok(())
     }
 }

@@ -230,12 +230,8 @@ pub(super) struct Exchange {
     _image: DeviceBuffer,
 }
 
-/// The kernels.
-pub(super) struct Kernels {
-    any: Kernel,
-    some: Kernel,
-    few: Kernel,
-}
+/// The kernels, by the sizes of their arguments.
+pub(super) struct Kernels([Kernel; 3]);
 
 impl Kernels {
     /// Takes them from their module.
@@ -243,16 +239,12 @@ impl Kernels {
     /// # Errors
     /// The driver's.
     pub fn new(module: &Arc<Module>) -> Result<Kernels> {
-        let kernel = |name| module.kernel(name);
-        Ok(Kernels { any: kernel("exchange")?, some: kernel("exchange_some")?, few: kernel("exchange_few")? })
+        let [any, some, few] = ["exchange", "exchange_some", "exchange_few"].map(|name| module.kernel(name));
+        Ok(Kernels([any?, some?, few?]))
     }
 
     fn of(&self, size: Size) -> &Kernel {
-        match size {
-            Size::Any => &self.any,
-            Size::Some => &self.some,
-            Size::Few => &self.few,
-        }
+        &self.0[size as usize]
     }
 }
 
@@ -363,17 +355,16 @@ pub struct Launch {
     pub size: Size,
 }
 
-/// The arguments' sizes, by the kernels' numbers in the emulator (`tests/host/executor.cpp`): a larger argument takes
-/// longer to encode and to launch.
+/// The arguments' sizes, by the kernels' numbers: a larger argument takes longer to encode and to launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Size {
     /// 4,016 bytes.
-    Any = 0,
-    /// 488 bytes: two sends, two receives, and one transfer to this PE itself.
-    Few = 1,
+    Any = layout::EXCHANGE_ANY,
     /// 1,520 bytes: an all-to-all among 8.
-    Some = 2,
+    Some = layout::EXCHANGE_SOME,
+    /// 488 bytes: two sends, two receives, and one transfer to this PE itself.
+    Few = layout::EXCHANGE_FEW,
 }
 
 impl Size {

@@ -57,6 +57,10 @@ symrail_core::layouts! {
         pub SOME_TRANSFERS "SYMRAIL_SOME_TRANSFERS": usize = 16;
         pub FEW_ROWS "SYMRAIL_FEW_ROWS": usize = 4;
         pub FEW_TRANSFERS "SYMRAIL_FEW_TRANSFERS": usize = 6;
+        /// The kernels for these arguments, the largest first.
+        pub EXCHANGE_ANY "SYMRAIL_EXCHANGE_ANY": u64 = 0;
+        pub EXCHANGE_SOME "SYMRAIL_EXCHANGE_SOME": u64 = 1;
+        pub EXCHANGE_FEW "SYMRAIL_EXCHANGE_FEW": u64 = 2;
         /// Bits of a row's work: it receives; it is a copy of the PE's own, from the first transfer to the next.
         pub ROW_RECEIVES "SYMRAIL_ROW_RECEIVES": u64 = 1 << 62;
         pub ROW_OWN "SYMRAIL_ROW_OWN": u64 = 1 << 63;
@@ -77,6 +81,11 @@ symrail_core::layouts! {
         pub REDUCE_TO "SYMRAIL_REDUCE_TO": u64 = 5;
         pub GATHER "SYMRAIL_GATHER": u64 = 6;
         pub SCATTER "SYMRAIL_SCATTER": u64 = 7;
+        /// Their kernels.
+        pub STRAIGHT_PACKETS "SYMRAIL_STRAIGHT_PACKETS": u64 = 0;
+        pub STRAIGHT_ALL_REDUCE "SYMRAIL_STRAIGHT_ALL_REDUCE": u64 = 1;
+        pub STRAIGHT_ONE_WAY "SYMRAIL_STRAIGHT_ONE_WAY": u64 = 2;
+        pub STRAIGHT_BOTH_WAYS "SYMRAIL_STRAIGHT_BOTH_WAYS": u64 = 3;
         /// Flags beside a reduction: elements are rounded after every step of it; the result is an average.
         pub ROUNDED "SYMRAIL_STRAIGHT_ROUNDED": u64 = 0x100;
         pub AVERAGE "SYMRAIL_STRAIGHT_AVERAGE": u64 = 0x200;
@@ -84,6 +93,10 @@ symrail_core::layouts! {
         pub NORM_PLAIN "SYMRAIL_NORM_PLAIN": u64 = 0;
         pub NORM_BY_TENSOR "SYMRAIL_NORM_BY_TENSOR": u64 = 1;
         pub NORM_BY_GROUPS "SYMRAIL_NORM_BY_GROUPS": u64 = 2;
+        /// Kernels of RMS norms.
+        pub NORM_PACKETS "SYMRAIL_NORM_PACKETS": u64 = 0;
+        pub NORM_PUSHED "SYMRAIL_NORM_PUSHED": u64 = 1;
+        pub NORM_PUSHED_ANYWHERE "SYMRAIL_NORM_PUSHED_ANYWHERE": u64 = 2;
     }
     structs {
         /// Chunks of a buffer of a rank.

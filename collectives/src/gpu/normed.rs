@@ -51,16 +51,21 @@ pub struct RmsNorm {
     pub epsilon: f32,
 }
 
-/// A kernel, by its number in the emulator (`tests/host/executor.cpp`).
+/// A kernel, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum NormKernel {
     /// [`Way::Packets`].
-    Packets = 0,
+    Packets = layout::NORM_PACKETS,
     /// [`Way::Pushed`].
-    Pushed = 1,
+    Pushed = layout::NORM_PUSHED,
     /// [`Way::Pushed`], rows at any address.
-    PushedAnywhere = 2,
+    PushedAnywhere = layout::NORM_PUSHED_ANYWHERE,
+}
+
+impl NormKernel {
+    /// The names of the kernels, in the order of their numbers.
+    pub(super) const NAMES: [&str; 3] = ["normed_packets", "normed_pushed", "normed_pushed_anywhere"];
 }
 
 /// How a call is divided. All but the blocks and threads is for rows that are pushed.
@@ -194,9 +199,10 @@ impl RmsNorm {
         let stride = row.next_multiple_of(16);
         // A chunk's slots adjoin in a ring of four.
         let fits = [1, 2, STRAIGHT_SLOTS].map(|slots| slots * sizes.slot / stride).into_iter().find(|&rows| rows > 0);
-        let (rows_of_chunk, chunk) = match fits {
-            Some(rows) => (rows_of_block.min(rows), rows_of_block.min(rows) * stride),
-            None => (1, row.div_ceil(row.div_ceil(sizes.slot)).next_multiple_of(16)),
+        let rows_of_chunk = rows_of_block.min(fits.unwrap_or(1));
+        let chunk = match fits {
+            Some(_) => rows_of_chunk * stride,
+            None => row.div_ceil(row.div_ceil(sizes.slot)).next_multiple_of(16),
         };
         let parts = if fits.is_some() { 1 } else { row.div_ceil(chunk) };
         Cut {

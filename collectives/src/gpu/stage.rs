@@ -1,6 +1,6 @@
 //! Symmetric memory that calls use whose buffers are elsewhere.
 
-use symrail::kernels::cuda::{DevicePtr, Stream};
+use symrail::kernels::cuda::Transfer;
 
 use super::memory::SymmetricMemory;
 use super::plan::Memory;
@@ -68,7 +68,7 @@ impl Stage {
         let places = |parts: u64, there: u64, here: u64| {
             (0..parts).map(move |i| (there + i * part + piece.at, here + i * piece.len))
         };
-        let copy = |from, to| Moved { from, to, len: piece.len };
+        let copy = |source, dest| Transfer { dest, source, bytes: piece.len };
         let before = places(inputs, input.at, from.at).filter(|_| stage_input).map(|(there, here)| copy(there, here));
         let returns = to.at != output.at + piece.at && !call.discards;
         let after = places(outputs, output.at, to.at).filter(|_| returns).map(|(there, here)| copy(here, there));
@@ -105,38 +105,13 @@ pub struct StagedCall {
 #[derive(Debug)]
 pub struct Staged {
     /// Copies before the plan.
-    pub before: Vec<Moved>,
+    pub before: Vec<Transfer>,
     /// The plan's input.
     pub input: Memory,
     /// The plan's output.
     pub output: Memory,
     /// Copies after the plan.
-    pub after: Vec<Moved>,
-}
-
-/// Bytes that are copied, by this GPU's addresses.
-#[derive(Debug, Clone, Copy)]
-pub struct Moved {
-    /// Source address.
-    pub from: u64,
-    /// Destination address.
-    pub to: u64,
-    /// The number of bytes.
-    pub len: u64,
-}
-
-impl Moved {
-    /// Puts the copy on a stream.
-    ///
-    /// # Safety
-    /// As for [`Stream::copy`].
-    ///
-    /// # Errors
-    /// An error of the driver.
-    pub(super) unsafe fn launch(self, stream: &Stream) -> Result<()> {
-        // SAFETY: the caller's promise.
-        Ok(unsafe { stream.copy(DevicePtr::new(self.to), DevicePtr::new(self.from), self.len) }?)
-    }
+    pub after: Vec<Transfer>,
 }
 
 #[cfg(test)]

@@ -54,33 +54,39 @@ pub enum Way {
     Pushed,
 }
 
-/// A kernel of the two algorithms, by its number in the emulator (`tests/host/executor.cpp`).
+/// A kernel of the two algorithms, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum StraightKernel {
     /// [`Way::Packets`].
-    Packets = 0,
+    Packets = layout::STRAIGHT_PACKETS,
     /// [`Way::Pushed`], all-reduces.
-    AllReduce = 1,
+    AllReduce = layout::STRAIGHT_ALL_REDUCE,
     /// [`Way::Pushed`], ranks that only send or only receive.
-    OneWay = 2,
+    OneWay = layout::STRAIGHT_ONE_WAY,
     /// [`Way::Pushed`], all others.
-    BothWays = 3,
+    BothWays = layout::STRAIGHT_BOTH_WAYS,
 }
 
-/// The kernels for a type of elements.
-pub(super) struct Kernels {
-    packets: Kernel,
-    all_reduce: Kernel,
-    one_way: Kernel,
-    both_ways: Kernel,
+impl StraightKernel {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [StraightKernel; 4] =
+        [StraightKernel::Packets, StraightKernel::AllReduce, StraightKernel::OneWay, StraightKernel::BothWays];
+
+    /// The kernel's name in its program.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        if self == StraightKernel::Packets { "straight_packets" } else { "straight_pushed" }
+    }
 }
+
+/// The kernels for a type of elements, by their numbers.
+pub(super) struct Kernels([Kernel; 4]);
 
 impl Kernels {
     /// Their programs.
     pub fn programs(ty: DataType) -> [Which; 4] {
-        use StraightKernel::{AllReduce, BothWays, OneWay, Packets};
-        [Packets, AllReduce, OneWay, BothWays].map(|kernel| Which::Straight(kernel, ty))
+        StraightKernel::ALL.map(|kernel| Which::Straight(kernel, ty))
     }
 
     /// Loads them.
@@ -88,23 +94,15 @@ impl Kernels {
     /// # Errors
     /// The compiler's, or the driver's.
     pub fn load(device: &GpuDevice, nvrtc: &Nvrtc, ty: DataType) -> Result<Kernels> {
-        let [packets, all_reduce, one_way, both_ways] =
-            Kernels::programs(ty).map(|program| load(device, nvrtc, program));
-        Ok(Kernels {
-            packets: packets?.kernel("straight_packets")?,
-            all_reduce: all_reduce?.kernel("straight_pushed")?,
-            one_way: one_way?.kernel("straight_pushed")?,
-            both_ways: both_ways?.kernel("straight_pushed")?,
-        })
+        let load = |kernel: StraightKernel| -> Result<Kernel> {
+            Ok(load(device, nvrtc, Which::Straight(kernel, ty))?.kernel(kernel.name())?)
+        };
+        let [packets, all_reduce, one_way, both_ways] = StraightKernel::ALL.map(load);
+        Ok(Kernels([packets?, all_reduce?, one_way?, both_ways?]))
     }
 
     fn of(&self, kernel: StraightKernel) -> &Kernel {
-        match kernel {
-            StraightKernel::Packets => &self.packets,
-            StraightKernel::AllReduce => &self.all_reduce,
-            StraightKernel::OneWay => &self.one_way,
-            StraightKernel::BothWays => &self.both_ways,
-        }
+        &self.0[kernel as usize]
     }
 }
 

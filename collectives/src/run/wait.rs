@@ -64,10 +64,10 @@ pub(super) fn launch<K>(
 where
     K: Fn(&Thread<'_>) -> Result<()> + Sync,
 {
-    let (mut interrupt_poll, mut interrupted) = (runtime.interrupt_poll(), None);
+    let (mut bounds, mut interrupted) = (runtime.bounded_wait(None), None);
     let watch = || {
         if interrupted.is_none() {
-            interrupted = interrupt_poll.ended();
+            interrupted = bounds.is_interrupted().then(|| bounds.waited());
             ended.store(interrupted.is_some(), Ordering::Relaxed);
         }
     };

@@ -104,9 +104,9 @@ extern "C" void straight(int type, const Call* call) {
         launch(*call, [&](symrail_u32 b) {
             symrail_pushed<N> pushed(argument, &done[2 * b], b);
             switch (call->output) {
-                case 0: return symrail_packets<N>(argument, b);
-                case 1: return pushed.all_reduce();
-                case 2: return pushed.one_way();
+                case SYMRAIL_STRAIGHT_PACKETS: return symrail_packets<N>(argument, b);
+                case SYMRAIL_STRAIGHT_ALL_REDUCE: return pushed.all_reduce();
+                case SYMRAIL_STRAIGHT_ONE_WAY: return pushed.one_way();
                 default: return pushed.both_ways();
             }
         });
@@ -119,8 +119,8 @@ static void run_normed(const Call& call) {
     std::vector<float> shared(call.blocks * call.threads);
     launch(call, [&](symrail_u32 b) {
         symrail_normed<N> normed(argument, nullptr, &shared[b * call.threads], b);
-        if (call.output == 0) normed.packets();
-        else if (call.output == 1) normed.template pushes<true>();
+        if (call.output == SYMRAIL_NORM_PACKETS) normed.packets();
+        else if (call.output == SYMRAIL_NORM_PUSHED) normed.template pushes<true>();
         else normed.template pushes<false>();
     });
 }
@@ -133,9 +133,13 @@ extern "C" void normed(int type, const Call* call) {
 extern "C" void exchange(const Call* call) {
     std::vector<symrail_u64> found(2 * call->blocks);
     launch(*call, [&](symrail_u32 b) {
-        if (call->output == 1) symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
-        else if (call->output == 2) symrail_exchange_block(*(const symrail_exchange_some*)call->input, &found[2 * b], b);
-        else symrail_exchange_block(*(const symrail_exchange_call*)call->input, &found[2 * b], b);
+        switch (call->output) {
+            case SYMRAIL_EXCHANGE_SOME:
+                return symrail_exchange_block(*(const symrail_exchange_some*)call->input, &found[2 * b], b);
+            case SYMRAIL_EXCHANGE_FEW:
+                return symrail_exchange_block(*(const symrail_exchange_few*)call->input, &found[2 * b], b);
+            default: return symrail_exchange_block(*(const symrail_exchange_call*)call->input, &found[2 * b], b);
+        }
     });
 }
 extern "C" void divide(int type, symrail_u64 at, symrail_u64 count, symrail_u32 by) {

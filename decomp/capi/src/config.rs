@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use symrail_core::CPointer;
 use symrail_decomp::{Grid, RankOrder};
 
 use crate::backends::{Backend, HALOS, Kind, TRANSPOSES};
@@ -93,23 +94,22 @@ fn memory(config: &Config, contiguous: [[usize; 3]; 3]) -> Result<[[usize; 3]; 3
     Ok(memory)
 }
 
-fn set_defaults<T: Layout + Default>(to: *mut T, struct_size: i64, version: i32) -> c_int {
+fn set_defaults<T: Layout + Default>(to: CPointer<T>, struct_size: i64, version: i32) -> c_int {
     guarded(|| {
         T::check(struct_size, version)?;
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given(T::NAME, to) }? = T::default();
+        given(T::NAME, to)?.set(T::default());
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudecompGridDescConfigSetDefaultsVersioned(config: *mut Config, size: i64, version: i32) -> c_int {
+extern "C" fn cudecompGridDescConfigSetDefaultsVersioned(config: CPointer<Config>, size: i64, version: i32) -> c_int {
     set_defaults(config, size, version)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudecompGridDescAutotuneOptionsSetDefaultsVersioned(
-    options: *mut Options,
+    options: CPointer<Options>,
     size: i64,
     version: i32,
 ) -> c_int {

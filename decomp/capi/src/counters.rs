@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use symrail_core::CPointer;
 use symrail_decomp::Counters;
 
 use crate::backends::Way;
@@ -34,10 +35,14 @@ impl GridDesc {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn symrailDecompGetCounters(handle: Opaque, desc: Opaque, halos: bool, counters: *mut Counters) -> c_int {
+extern "C" fn symrailDecompGetCounters(
+    handle: Opaque,
+    desc: Opaque,
+    halos: bool,
+    counters: CPointer<Counters>,
+) -> c_int {
     with_desc(handle, desc, |desc| {
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("counters", counters) }? = desc.counters(halos);
+        given("counters", counters)?.set(desc.counters(halos));
         Ok(())
     })
 }

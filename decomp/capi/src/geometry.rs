@@ -4,11 +4,12 @@
 use std::ffi::c_int;
 
 use symrail::team::heap::ALIGN;
+use symrail_core::CPointer;
 use symrail_decomp::halo::shifted;
 use symrail_decomp::{Axis, Form, Grid, Transpose};
 
 use crate::grid::GridDesc;
-use crate::guard::{Failure, given, guarded, three};
+use crate::guard::{Failure, Three, given, guarded, three};
 use crate::handle::{Opaque, with_desc};
 use crate::layouts::{Layout, PencilInfo, axis, element};
 
@@ -56,19 +57,18 @@ fn pencil_info(desc: &GridDesc, along: Axis, form: Form) -> Result<PencilInfo, F
 extern "C" fn cudecompGetPencilInfoVersioned(
     handle: Opaque,
     desc: Opaque,
-    info: *mut PencilInfo,
+    info: CPointer<PencilInfo>,
     size: i64,
     version: i32,
     along: i32,
-    halo: *const i32,
-    padding: *const i32,
+    halo: Three,
+    padding: Three,
 ) -> c_int {
     with_desc(handle, desc, |desc| {
         PencilInfo::check(size, version)?;
-        // SAFETY: C's caller vouches for its pointers.
-        let (info, halo, padding) =
-            unsafe { (given("pencil_info", info)?, three("halo_extents", halo)?, three("padding", padding)?) };
-        *info = pencil_info(desc, axis(along)?, Form { halo, padding })?;
+        let info = given("pencil_info", info)?;
+        let (halo, padding) = (three("halo_extents", halo)?, three("padding", padding)?);
+        info.set(pencil_info(desc, axis(along)?, Form { halo, padding })?);
         Ok(())
     })
 }
@@ -90,15 +90,12 @@ fn for_halos(grid: &Grid, along: Axis, halo: [usize; 3]) -> Option<usize> {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudecompGetTransposeWorkspaceSize(handle: Opaque, desc: Opaque, size: *mut i64) -> c_int {
+extern "C" fn cudecompGetTransposeWorkspaceSize(handle: Opaque, desc: Opaque, size: CPointer<i64>) -> c_int {
     with_desc(handle, desc, |desc| {
-        // SAFETY: C's caller vouches for its pointers.
-        let size = unsafe { given("workspace_size", size) }?;
+        let size = given("workspace_size", size)?;
         let all = Transpose::ALL.map(|axes| for_transpose(&desc.grid, axes));
-        *size = counted(
-            "the workspace",
-            all.into_iter().collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max()),
-        )?;
+        let largest = all.into_iter().collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        size.set(counted("the workspace", largest)?);
         Ok(())
     })
 }
@@ -108,25 +105,24 @@ extern "C" fn cudecompGetHaloWorkspaceSize(
     handle: Opaque,
     desc: Opaque,
     along: i32,
-    halo: *const i32,
-    size: *mut i64,
+    halo: Three,
+    size: CPointer<i64>,
 ) -> c_int {
     with_desc(handle, desc, |desc| {
         if halo.is_null() {
             return Err(Failure::usage("halo_extents is a null pointer"));
         }
-        // SAFETY: C's caller vouches for its pointers.
-        let (size, halo) = unsafe { (given("workspace_size", size)?, three("halo_extents", halo)?) };
-        *size = counted("the workspace", for_halos(&desc.grid, axis(along)?, halo))?;
+        let (size, halo) = (given("workspace_size", size)?, three("halo_extents", halo)?);
+        size.set(counted("the workspace", for_halos(&desc.grid, axis(along)?, halo))?);
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudecompGetDataTypeSize(dtype: c_int, size: *mut i64) -> c_int {
+extern "C" fn cudecompGetDataTypeSize(dtype: c_int, size: CPointer<i64>) -> c_int {
     guarded(|| {
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("dtype_size", size) }? = element(dtype)? as i64;
+        let bytes = element(dtype)?;
+        given("dtype_size", size)?.set(bytes as i64);
         Ok(())
     })
 }
@@ -139,14 +135,13 @@ extern "C" fn cudecompGetShiftedRank(
     dim: i32,
     displacement: i32,
     periodic: u8,
-    rank: *mut i32,
+    rank: CPointer<i32>,
 ) -> c_int {
     with_desc(handle, desc, |desc| {
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("shifted_rank", rank) }?;
+        let to = given("shifted_rank", rank)?;
         let (along, dim) = (axis(along)?, axis(dim)?.index());
         let found = shifted(&desc.grid, desc.rank, along, dim, displacement.into(), periodic != 0);
-        *to = found.map_or(-1, |rank| rank as i32);
+        to.set(found.map_or(-1, |rank| rank as i32));
         Ok(())
     })
 }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 
 use symrail::with_timeout;
-use symrail_core::registry;
+use symrail_core::{CPointer, registry};
 use symrail_decomp::{AnyPlan, Decomposition, Grid, Mode};
 
 use crate::backends::{Backend, Way};
 use crate::config::Checked;
-use crate::guard::{Failure, given};
+use crate::guard::{Failure, given, value};
 use crate::handle::{Call, Handle, Opaque, with_desc, with_handle};
 use crate::layouts::{Config, Layout, Options};
 use crate::tuning::{self, Step};
@@ -44,9 +44,9 @@ impl GridDesc {
 }
 
 /// The arguments of a creation.
-struct Arguments<'a> {
-    to: &'a mut Opaque,
-    config: &'a mut Config,
+struct Arguments {
+    to: CPointer<Opaque>,
+    config: CPointer<Config>,
     checked: Checked,
     steps: Vec<Step>,
 }
@@ -55,30 +55,27 @@ struct Arguments<'a> {
 #[allow(clippy::too_many_arguments)] // C's interface has so many
 extern "C" fn cudecompGridDescCreateVersioned(
     handle: Opaque,
-    desc: *mut Opaque,
-    config: *mut Config,
+    desc: CPointer<Opaque>,
+    config: CPointer<Config>,
     config_size: i64,
     config_version: i32,
-    options: *const Options,
+    options: CPointer<Options>,
     options_size: i64,
     options_version: i32,
 ) -> c_int {
     with_handle(handle, |handle| {
         let ranks = handle.job.runtime().n_pes() as usize;
         let arguments = (|| {
-            // SAFETY: C's caller vouches for its pointers.
-            let (to, config, options) = unsafe {
-                Config::check(config_size, config_version)?;
-                if !options.is_null() {
-                    Options::check(options_size, options_version)?;
-                }
-                (given("grid_desc", desc)?, given("config", config)?, options.as_ref().copied())
-            };
-            config.check_filled(config_size, config_version)?;
+            Config::check(config_size, config_version)?;
+            if !options.is_null() {
+                Options::check(options_size, options_version)?;
+            }
+            let (to, asked, options) = (given("grid_desc", desc)?, value("config", config)?, options.get());
+            asked.check_filled(config_size, config_version)?;
             if let Some(options) = &options {
                 options.check_filled(options_size, options_version)?;
             }
-            let checked = Checked::new(config, options.as_ref(), ranks)?;
+            let checked = Checked::new(&asked, options.as_ref(), ranks)?;
             let steps = tuning::steps(&checked, options.as_ref())?;
             Ok::<_, Failure>(Arguments { to, config, checked, steps })
         })();
@@ -87,15 +84,15 @@ extern "C" fn cudecompGridDescCreateVersioned(
         let Arguments { to, config, checked, steps } = arguments;
         let chosen = tuning::choose(handle, checked, steps)?;
         let desc = handle.describe(chosen)?;
-        *config = desc.config;
+        config.set(desc.config);
         let number = registry::number();
         handle.descs.insert(number, desc);
-        *to = std::ptr::without_provenance_mut(number);
+        to.set(std::ptr::without_provenance_mut(number));
         Ok(())
     })
 }
 
-impl Arguments<'_> {
+impl Arguments {
     /// What must be the same on all ranks.
     fn parameters(&self) -> Vec<(&'static str, u64)> {
         let config = &self.checked.config;
@@ -168,14 +165,13 @@ extern "C" fn cudecompGridDescDestroy(handle: Opaque, desc: Opaque) -> c_int {
 extern "C" fn cudecompGetGridDescConfigVersioned(
     handle: Opaque,
     desc: Opaque,
-    config: *mut Config,
+    config: CPointer<Config>,
     size: i64,
     version: i32,
 ) -> c_int {
     with_desc(handle, desc, |desc| {
         Config::check(size, version)?;
-        // SAFETY: C's caller vouches for its pointers.
-        *unsafe { given("config", config) }? = desc.config;
+        given("config", config)?.set(desc.config);
         Ok(())
     })
 }

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use symrail::kernels::cuda::Current;
+use symrail_core::CPointer;
 use symrail_decomp::Error;
 
 /// `cudecompResult_t`.
@@ -85,26 +86,22 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     symrail_core::guard::guarded(INTERNAL_ERROR, || body().inspect_err(|failure| write(&failure.why)))
 }
 
-/// The target of a caller's pointer.
-///
-/// # Safety
-/// The pointer is null, or valid. Nothing else uses its target during the call.
-pub unsafe fn given<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller's promise.
-    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::usage(format!("{what} is a null pointer")))
+/// A pointer that must not be null.
+pub fn given<T>(what: &str, pointer: CPointer<T>) -> Result<CPointer<T>, Failure> {
+    if pointer.is_null() { Err(Failure::usage(format!("{what} is a null pointer"))) } else { Ok(pointer) }
 }
 
-/// Three numbers along X, Y and Z. A null pointer stands for zeros.
-///
-/// # Safety
-/// The pointer is null, or valid for three numbers.
-pub unsafe fn three(what: &str, pointer: *const i32) -> Result<[usize; 3], Failure> {
-    if pointer.is_null() {
-        return Ok([0; 3]);
-    }
-    // SAFETY: the caller's promise.
-    let numbers = unsafe { pointer.cast::<[i32; 3]>().read() };
-    extents(what, numbers)
+/// The value at a pointer that must not be null.
+pub fn value<T: Copy>(what: &str, pointer: CPointer<T>) -> Result<T, Failure> {
+    pointer.get().ok_or_else(|| Failure::usage(format!("{what} is a null pointer")))
+}
+
+/// Three numbers along X, Y and Z, as C passes them.
+pub type Three = CPointer<[i32; 3]>;
+
+/// Numbers that are not negative. A null pointer stands for zeros.
+pub fn three(what: &str, numbers: Three) -> Result<[usize; 3], Failure> {
+    numbers.get().map_or(Ok([0; 3]), |numbers| extents(what, numbers))
 }
 
 /// Numbers that are not negative.

@@ -4,17 +4,16 @@ use std::ffi::c_int;
 
 use symrail::Settings;
 use symrail::bootstrap::uid::{self, UniqueId};
+use symrail_core::CPointer;
 
-use crate::guard::{Failure, given, guarded};
+use crate::guard::{Failure, given, guarded, value};
 use crate::handle::{Handle, Opaque, with_handle};
 use crate::job::Job;
 use crate::mpi::{Comm, Mpi};
 
-fn hand_out(to: *mut Opaque, join: impl FnOnce() -> Result<Job, Failure>) -> c_int {
+fn hand_out(to: CPointer<Opaque>, join: impl FnOnce() -> Result<Job, Failure>) -> c_int {
     guarded(|| {
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("handle", to) }?;
-        *to = Handle::new(join()?)?.keep();
+        given("handle", to)?.set(Handle::new(join()?)?.keep());
         Ok(())
     })
 }
@@ -45,12 +44,12 @@ fn join_by(mpi: &Mpi, comm: Comm) -> Result<Job, Failure> {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudecompInit(handle: *mut Opaque, comm: Comm) -> c_int {
+extern "C" fn cudecompInit(handle: CPointer<Opaque>, comm: Comm) -> c_int {
     hand_out(handle, || join_by(&Mpi::find()?, comm))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudecompInit_F(handle: *mut Opaque, comm: c_int) -> c_int {
+extern "C" fn cudecompInit_F(handle: CPointer<Opaque>, comm: c_int) -> c_int {
     hand_out(handle, || {
         let mpi = Mpi::find()?;
         join_by(&mpi, mpi.of_fortran(comm))
@@ -58,36 +57,35 @@ extern "C" fn cudecompInit_F(handle: *mut Opaque, comm: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn symrailDecompInit(handle: *mut Opaque) -> c_int {
+extern "C" fn symrailDecompInit(handle: CPointer<Opaque>) -> c_int {
     hand_out(handle, Job::of_launcher)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn symrailDecompUniqueId(id: *mut [u8; UniqueId::LEN]) -> c_int {
+extern "C" fn symrailDecompUniqueId(id: CPointer<[u8; UniqueId::LEN]>) -> c_int {
     guarded(|| {
-        // SAFETY: C's caller vouches for its pointers.
-        let to = unsafe { given("id", id) }?;
-        *to = new_id()?.to_bytes();
+        given("id", id)?.set(new_id()?.to_bytes());
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn symrailDecompJoin(handle: *mut Opaque, id: *mut [u8; UniqueId::LEN], rank: c_int, size: c_int) -> c_int {
-    hand_out(handle, || {
-        // SAFETY: C's caller vouches for its pointers.
-        let id = unsafe { given("id", id) }?;
-        join(id, [rank, size])
-    })
+extern "C" fn symrailDecompJoin(
+    handle: CPointer<Opaque>,
+    id: CPointer<[u8; UniqueId::LEN]>,
+    rank: c_int,
+    size: c_int,
+) -> c_int {
+    hand_out(handle, || join(&value("id", id)?, [rank, size]))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn symrailDecompRank(handle: Opaque, rank: *mut i32, size: *mut i32) -> c_int {
+extern "C" fn symrailDecompRank(handle: Opaque, rank: CPointer<i32>, size: CPointer<i32>) -> c_int {
     with_handle(handle, |handle| {
-        // SAFETY: C's caller vouches for its pointers.
-        let (rank, size) = unsafe { (given("rank", rank)?, given("size", size)?) };
+        let (rank, size) = (given("rank", rank)?, given("size", size)?);
         let runtime = handle.job.runtime();
-        (*rank, *size) = (runtime.my_pe() as i32, runtime.n_pes() as i32);
+        rank.set(runtime.my_pe() as i32);
+        size.set(runtime.n_pes() as i32);
         Ok(())
     })
 }

@@ -4,11 +4,12 @@ use std::ffi::{c_int, c_void};
 
 use symrail::kernels::cuda::Gpu;
 use symrail::with_timeout;
+use symrail_core::CPointer;
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Transpose, Workspace};
 
 use crate::grid::{GridDesc, Key};
-use crate::guard::{Failure, three, write};
+use crate::guard::{Failure, Three, three, write};
 use crate::handle::{Call, Handle, Opaque, key_of, with_handle};
 use crate::layouts::{axis, element};
 use crate::workspaces::Workspaces;
@@ -230,7 +231,7 @@ impl Buffers {
 struct Arrays {
     at: Buffers,
     dtype: c_int,
-    forms: [*const i32; 4],
+    forms: [Three; 4],
 }
 
 fn transpose(handle: Opaque, desc: Opaque, axes: (Axis, Axis), arrays: &Arrays) -> c_int {
@@ -240,8 +241,7 @@ fn transpose(handle: Opaque, desc: Opaque, axes: (Axis, Axis), arrays: &Arrays) 
             let names = ["input_halo_extents", "output_halo_extents", "input_padding", "output_padding"];
             let mut forms = [[0; 3]; 4];
             for (i, name) in names.iter().enumerate() {
-                // SAFETY: C's caller vouches for its pointers.
-                forms[i] = unsafe { three(name, arrays.forms[i]) }?;
+                forms[i] = three(name, arrays.forms[i])?;
             }
             Ok::<_, Failure>(Wanted::Transpose(Transpose {
                 input: Form { halo: forms[0], padding: forms[2] },
@@ -265,10 +265,10 @@ macro_rules! transposes {
             output: *mut c_void,
             work: *mut c_void,
             dtype: c_int,
-            input_halo: *const i32,
-            output_halo: *const i32,
-            input_padding: *const i32,
-            output_padding: *const i32,
+            input_halo: Three,
+            output_halo: Three,
+            input_padding: Three,
+            output_padding: Three,
             stream: *mut c_void,
         ) -> c_int {
             let forms = [input_halo, output_halo, input_padding, output_padding];
@@ -288,10 +288,10 @@ transposes! {
 /// The arguments of a halo after its buffers, in C's order.
 struct HaloCall {
     dtype: c_int,
-    halo: *const i32,
-    periods: *const u8,
+    halo: Three,
+    periods: CPointer<[u8; 3]>,
     dim: i32,
-    padding: *const i32,
+    padding: Three,
 }
 
 fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: &HaloCall) -> c_int {
@@ -302,11 +302,9 @@ fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: &HaloCall)
             if halo.is_null() {
                 return Err(Failure::usage("halo_extents is a null pointer"));
             }
-            // SAFETY: C's caller vouches for its pointers.
-            let (halo, padding) = unsafe { (three("halo_extents", halo)?, three("padding", padding)?) };
+            let (halo, padding) = (three("halo_extents", halo)?, three("padding", padding)?);
             let dim = axis(dim)?.index();
-            // SAFETY: as above: the pointer is null, or valid for a flag of each dimension.
-            let periodic = !periods.is_null() && unsafe { periods.add(dim).read() } != 0;
+            let periodic = periods.get().is_some_and(|periods| periods[dim] != 0);
             let form = Form { halo, padding };
             Ok::<_, Failure>(Wanted::Halo(Halo {
                 axis: along,
@@ -339,10 +337,10 @@ macro_rules! halos {
             input: *mut c_void,
             work: *mut c_void,
             dtype: c_int,
-            extents: *const i32,
-            periods: *const u8,
+            extents: Three,
+            periods: CPointer<[u8; 3]>,
             dim: i32,
-            padding: *const i32,
+            padding: Three,
             stream: *mut c_void,
         ) -> c_int {
             let at = Buffers { input, output: input, work, stream };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 
 use symrail::with_timeout;
+use symrail_core::CPointer;
 use symrail_decomp::Workspace;
 
 use crate::guard::{Failure, given};
@@ -50,12 +51,11 @@ impl Workspaces {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: *mut *mut c_void, bytes: usize) -> c_int {
+extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: CPointer<*mut c_void>, bytes: usize) -> c_int {
     with_handle(handle, |handle| {
         let number = handle.desc(desc).map(|desc| desc.number);
         let arguments = number.clone().and_then(|_| {
-            // SAFETY: C's caller vouches for its pointers.
-            let to = unsafe { given("buffer", buffer) }?;
+            let to = given("buffer", buffer)?;
             if bytes == 0 { Err(Failure::usage("buffer_size_bytes is 0")) } else { Ok(to) }
         });
         let to = handle.agree(Call::Malloc, number.unwrap_or(0), 0, arguments)?;
@@ -65,7 +65,7 @@ extern "C" fn cudecompMalloc(handle: Opaque, desc: Opaque, buffer: *mut *mut c_v
         let base = workspace.base();
         let device = handle.job.kernels().map(|kernels| kernels.device().address(base) as usize);
         let address = device.unwrap_or(base.addr());
-        *to = std::ptr::with_exposed_provenance_mut(address);
+        to.set(std::ptr::with_exposed_provenance_mut(address));
         if device.is_none() {
             base.expose_provenance();
         }

@@ -108,7 +108,7 @@ impl Round {
         let in_place = blocks.overwrites(buffers.input.at, buffers.output.at);
         let (input, output, [from, to]) = (buffers.input.at, buffers.output.at, buffers.memories);
         let distance = |at: u64| at.cast_signed() - buffers.words.cast_signed();
-        let sizes = (blocks.element, blocks.unit(16));
+        let sizes = (blocks.kind.element, blocks.unit(16));
         let (mut pack, mut legs) = (List::default(), Vec::new());
         let mut counters = Counters { rounds: 1, ..Counters::default() };
         let mut groups: Vec<Lists> =
@@ -131,15 +131,15 @@ impl Round {
                 pack.add(sizes, (input, &flow.from), (fetch.here, &flow.into.packed()), Goes::Always);
                 // No other PE writes there, so any kind of memory is right. That holds in place, too, since all of the
                 // input has been read when copy engines begin.
-                let straight = blocks.mode.direct && flow.at.is_contiguous();
+                let straight = blocks.kind.mode.direct && flow.at.is_contiguous();
                 let early = pipelined && !straight;
                 if early {
                     unpack_fetched.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::Always);
                 } else if !straight {
                     unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));
                 }
-                let to = if straight { output + (flow.at.offset * blocks.element) as u64 } else { room };
-                let bytes = (flow.at.len() * blocks.element) as u64;
+                let to = if straight { output + (flow.at.offset * blocks.kind.element) as u64 } else { room };
+                let bytes = (flow.at.len() * blocks.kind.element) as u64;
                 fetches.extend((bytes > 0).then_some(Fetched { to, from: fetch.there, bytes }));
                 counters.fetched += comes;
                 *if straight { &mut counters.direct } else { &mut counters.staged } += comes;
@@ -150,7 +150,7 @@ impl Round {
             }
             let direct = blocks.receive_route(leg, to, in_place) == Route::Direct && flow.at.len() > 0;
             let landing = if direct {
-                Landing::InPlace(distance(output + (flow.at.offset * blocks.element) as u64))
+                Landing::InPlace(distance(output + (flow.at.offset * blocks.kind.element) as u64))
             } else {
                 unpack.add(sizes, (room, &flow.at.packed()), (output, &flow.at), Goes::With(i));
                 Landing::Packed(distance(room))
@@ -163,12 +163,12 @@ impl Round {
                 let views = [flow.into.packed(), View { offset: 0, ..flow.into }];
                 send.push(sizes, (input, &flow.from), [(0, &views[0]), (0, &views[1])], Goes::To(i));
             } else if blocks.send_route(leg, from, in_place) == Route::Direct {
-                source = input + (flow.from.offset * blocks.element) as u64;
+                source = input + (flow.from.offset * blocks.kind.element) as u64;
             } else {
                 source = buffers.work + leg.send_room as u64;
                 pack.add(sizes, (input, &flow.from), (source, &flow.into.packed()), Goes::Always);
             }
-            legs.push(leg_of(leg, landing, source, (flow.from.len() * blocks.element) as u64));
+            legs.push(leg_of(leg, landing, source, (flow.from.len() * blocks.kind.element) as u64));
         }
         let (mut room, first) = (buffers.work + blocks.own_room as u64, &mut groups[0]);
         for (from, to) in &blocks.flows.own {
@@ -182,7 +182,7 @@ impl Round {
             } else {
                 first.send.add(sizes, (input, from), (output, to), Goes::Always);
             }
-            room += (to.len() * blocks.element) as u64;
+            room += (to.len() * blocks.kind.element) as u64;
         }
         let alone = |leg: &blocks::Leg| leg.path == Path::Mapped && leg.fetch.is_none() && leg.flow.from.len() > 0;
         let in_one = !blocks.legs.is_empty() && blocks.legs.iter().all(alone);

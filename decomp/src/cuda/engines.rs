@@ -21,12 +21,12 @@ use crate::staging::Path;
 /// bytes of all rooms.
 pub(super) fn rooms(blocks: &Blocks) -> (Vec<Option<u64>>, usize) {
     let (mut rooms, mut end) = (vec![None; blocks.slots()], 0);
-    let least = blocks.mode.engines.unwrap_or(usize::MAX);
+    let least = blocks.kind.mode.engines.unwrap_or(usize::MAX);
     // Both ends compute the same size.
-    let fetched = |leg: &&Leg| leg.path == Path::Mapped && leg.flow.most() * blocks.element >= least;
+    let fetched = |leg: &&Leg| leg.path == Path::Mapped && leg.flow.most() * blocks.kind.element >= least;
     for leg in blocks.legs.iter().filter(fetched) {
         rooms[leg.link.here] = Some(end as u64);
-        end = (end + leg.flow.from.len() * blocks.element).next_multiple_of(ALIGN);
+        end = (end + leg.flow.from.len() * blocks.kind.element).next_multiple_of(ALIGN);
     }
     (rooms, end)
 }

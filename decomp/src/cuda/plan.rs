@@ -63,7 +63,7 @@ impl GpuPlan {
     pub(crate) fn new(kernels: &GpuKernels, heap: &TeamHeap, team: &Team, mut blocks: Blocks) -> Result<GpuPlan> {
         let (device, gpu) = (kernels.device(), kernels.device().gpu());
         let words = heap.take_words(team, 3 * size_of::<u64>() * blocks.slots())?;
-        let engines = blocks.mode.engines.is_some();
+        let engines = blocks.kind.mode.engines.is_some();
         let rooms = match engines.then(|| GpuPlan::agree_on_rooms(kernels, heap, team, &mut blocks)).transpose() {
             Err(full) if full.is_full() => {
                 words.free(team)?;
@@ -82,7 +82,7 @@ impl GpuPlan {
             let beside = (engines || blocks.groups().len() > 1).then(|| Beside::new(gpu)).transpose()?;
             Ok::<_, Error>((own, report, (Images::new(gpu, &blocks)?, LastUse::new(gpu)?), beside))
         })();
-        let (own, report, (images, last), beside) = match team.all_or_none(blocks.what, made) {
+        let (own, report, (images, last), beside) = match team.all_or_none(blocks.kind.what, made) {
             Ok(made) => made,
             Err(refused) => {
                 Block::free_all(team, std::iter::once(words).chain(rooms))?;
@@ -190,7 +190,7 @@ impl GpuPlan {
         }
         let place = match known {
             Some(place) => place,
-            None if captured => return Err(Error::FirstCaptured { operation: self.blocks.what }),
+            None if captured => return Err(Error::FirstCaptured { operation: self.blocks.kind.what }),
             None => {
                 let memories = [input, output].map(|buffer| self.memories(buffer, work));
                 let words = self.kernels.device().address(self.words.base);
@@ -319,12 +319,12 @@ impl GpuPlan {
         let Some(report) = Report::of(&self.report) else { return Ok(()) };
         let (runtime, waiting) = (self.runtime(), ["where its block may go", "its block"][report.place as usize % 2]);
         let seconds = runtime.settings().timeout_s;
-        Err(report.error(runtime.my_pe(), self.blocks.what, waiting.into(), None, seconds).into())
+        Err(report.error(runtime.my_pe(), self.blocks.kind.what, waiting.into(), None, seconds).into())
     }
 
     /// Returns what was reported, once each, after which the plan can be used again.
     pub(crate) fn told(&self) -> Result<()> {
-        let (pe, operation) = (self.runtime().my_pe(), self.blocks.what);
+        let (pe, operation) = (self.runtime().my_pe(), self.blocks.kind.what);
         let refusal = self.report.word(REFUSAL);
         if refusal != 0 {
             self.report.set_word(REFUSAL, 0);

@@ -54,7 +54,7 @@ fn wanted(blocks: &Blocks, multiprocessors: u32) -> Option<u32> {
     if blocks.legs.is_empty() || blocks.legs.iter().any(|leg| leg.fetch.is_some()) {
         return None;
     }
-    let parts = blocks.element / blocks.unit(16);
+    let parts = blocks.kind.element / blocks.unit(16);
     let others = blocks.legs.iter().map(|leg| leg.flow.from.len());
     let units: Vec<usize> =
         others.chain(blocks.flows.own.iter().map(|(from, _)| from.len())).map(|len| len * parts).collect();

@@ -102,10 +102,12 @@ static const unsigned THREADS = 64;
 // With 2,048 experts each expert has one block, which has little work.
 static unsigned threads_of(const shape& s) { return s.share > 500 ? 32 : THREADS; }
 
-// A barrier of the ranks, independent of the kernels.
+// A barrier of the ranks, independent of the kernels, for at most 2 minutes.
 static std::atomic<int>* met;
 static void meet(int many) {
-    for (int now = (*met += 1); *met < (now + many - 1) / many * many;) sched_yield();
+    symrail_u64 end = symrail_now() + 120000000000ull;
+    for (int now = (*met += 1); *met < (now + many - 1) / many * many; sched_yield())
+        if (symrail_now() > end) fail("a rank does not come to where the others are");
 }
 
 // Whether a row is this token as FP8, with its scales.

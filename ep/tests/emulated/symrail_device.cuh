@@ -3,6 +3,7 @@
 // are mapped.
 #pragma once
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -313,11 +314,16 @@ static bool on_all(int n, size_t heap_bytes, std::function<bool(int, int)> is_ma
         }
         running.push_back(child);
     }
+    // The others may wait for one that has failed.
     bool well = true;
-    for (pid_t child : running) {
+    for (size_t left = running.size(); left > 0; left--) {
         int status = 0;
-        waitpid(child, &status, 0);
-        well &= status == 0;
+        pid_t ended = wait(&status);
+        for (pid_t& child : running) child = child == ended ? 0 : child;
+        if (status == 0 || !well) continue;
+        well = false;
+        for (pid_t child : running)
+            if (child != 0) kill(child, SIGKILL);
     }
     for (char* heap : job.heaps) munmap(heap, heap_bytes);
     return well;

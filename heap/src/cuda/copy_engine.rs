@@ -4,7 +4,7 @@
 //! between it and peers' GPUs. All are non-blocking: they wait for no kernel, and no kernel waits for them. The engine
 //! uses everything once at the start that the driver might load or allocate late, because a kernel that never ends
 //! would block that. In a context of their own the streams do not wait either for a thread that loads or frees
-//! something in the program's context ([`Gpu::in_context_of_its_own`]). That context is current only during calls: a
+//! something in the program's context ([`Gpu::for_copies`]). That context is current only during calls: a
 //! host thread that drives the proxy's engine keeps its own context for its libraries, such as PyTorch.
 
 use std::collections::VecDeque;

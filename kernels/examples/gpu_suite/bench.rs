@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use symrail_kernels::cuda::{Copies, DeviceParts, DevicePtr, DeviceState, HeapView, Kernel, Shape};
+use symrail_kernels::cuda::{Copies, DeviceParts, DevicePtr, DeviceState, HeapView, Kernel, Shape, Transfer};
 use symrail_proxy::channel::{Channel, Consumer};
 
 use crate::engine;
@@ -176,7 +176,9 @@ fn copies(job: &Job<'_>, at: u64) -> Result<(), Failure> {
                 for (mark, rounds) in [(0, 2), (1, rounds)] {
                     for _ in 0..rounds {
                         // SAFETY: both ranges are in the area.
-                        unsafe { ops.put(&job.stream, at, at + bytes.max(1 << 20), bytes, 1) }?;
+                        unsafe {
+                            ops.put(&job.stream, Transfer { dest: at, source: at + bytes.max(1 << 20), bytes }, 1)
+                        }?;
                     }
                     job.stream.mark(mark)?;
                 }

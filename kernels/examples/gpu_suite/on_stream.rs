@@ -1,7 +1,7 @@
 //! Operations in the order of a stream, checked by the host of their target PE.
 
-use symrail_kernels::cuda::DevicePtr;
 use symrail_kernels::cuda::on_stream::{Cmp, Copies, SignalUpdate};
+use symrail_kernels::cuda::{DevicePtr, Transfer};
 
 use crate::job::{Failure, Job};
 
@@ -19,6 +19,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
     let (me, n) = (job.me(), job.runtime.n_pes());
     let (right, left) = ((me + 1) % n, (me + n - 1) % n);
     let (dest, source, signal) = (job.area + AT, job.area + AT + (2 << 20), job.area + AT + (4 << 20));
+    let what = Transfer { dest, source, bytes: BYTES as u64 };
     let ops = &job.on_stream;
     let mut wrong = 0;
     let mut arrived = |round: u64| -> Result<(), Failure> {
@@ -46,10 +47,10 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         // SAFETY: the heap's own memory, which stays.
         unsafe {
             if round % 2 == 0 {
-                ops.put_signal(&job.stream, dest, source, BYTES as u64, SignalUpdate::set(signal, round), right)?;
+                ops.put_signal(&job.stream, what, SignalUpdate::set(signal, round), right)?;
                 ops.wait(&job.stream, signal, Cmp::Gt, round - 1)?;
             } else {
-                ops.put(&job.stream, dest, source, BYTES as u64, right)?;
+                ops.put(&job.stream, what, right)?;
                 ops.signal(&job.stream, SignalUpdate::set(signal, round), right)?;
                 ops.wait(&job.stream, signal, Cmp::Ge, round)?;
             }
@@ -65,7 +66,7 @@ pub fn run(job: &Job<'_>) -> Result<bool, Failure> {
         // SAFETY: as above.
         unsafe {
             ops.wait(&job.stream, signal, Cmp::Eq, ROUNDS + 5)?;
-            ops.put(&job.stream, dest, source, BYTES as u64, right)?;
+            ops.put(&job.stream, what, right)?;
         }
         ops.quiet(&job.stream)?;
         ops.barrier(&job.stream, None)

@@ -14,7 +14,7 @@ use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
 use super::error::Result;
 use super::heap::Reach;
-use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, Moved, ONE_WARP, OnStream};
+use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, ONE_WARP, OnStream, Transfer};
 use super::state::DeviceState;
 use super::team::DeviceTeam;
 
@@ -136,18 +136,10 @@ impl Collectives {
     ///
     /// # Errors
     /// The error of the driver. [`DeviceState::check`] returns errors that the device detects.
-    pub unsafe fn broadcast(
-        &self,
-        stream: &Stream,
-        team: &Members<'_>,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-        root: u32,
-    ) -> Result<()> {
-        let bytes = if team.me == root { bytes } else { 0 };
+    pub unsafe fn broadcast(&self, stream: &Stream, team: &Members<'_>, what: Transfer, root: u32) -> Result<()> {
+        let bytes = if team.me == root { what.bytes } else { 0 };
         // SAFETY: the caller's promise.
-        unsafe { self.spread(stream, team, dest, source, 0, bytes) }
+        unsafe { self.spread(stream, team, Transfer { bytes, ..what }, 0) }
     }
 
     /// Copies `bytes` at `source` of each PE to `dest` on all PEs, in the order of the PEs.
@@ -157,36 +149,23 @@ impl Collectives {
     ///
     /// # Errors
     /// As for [`Collectives::broadcast`].
-    pub unsafe fn fcollect(
-        &self,
-        stream: &Stream,
-        team: &Members<'_>,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-    ) -> Result<()> {
+    pub unsafe fn fcollect(&self, stream: &Stream, team: &Members<'_>, what: Transfer) -> Result<()> {
+        let dest = what.dest + u64::from(team.me) * what.bytes;
         // SAFETY: the caller's promise.
-        unsafe { self.spread(stream, team, dest + u64::from(team.me) * bytes, source, 0, bytes) }
+        unsafe { self.spread(stream, team, Transfer { dest, ..what }, 0) }
     }
 
-    /// Copies block `i` of `source` to the team's PE `i`, as block `me` of its `dest`. `block` is the size of blocks in
-    /// bytes.
+    /// Copies block `i` of `source` to the team's PE `i`, as block `me` of its `dest`. `bytes` is the size of blocks.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`]; both have a block for each PE, and do not overlap.
     ///
     /// # Errors
     /// As for [`Collectives::broadcast`].
-    pub unsafe fn alltoall(
-        &self,
-        stream: &Stream,
-        team: &Members<'_>,
-        dest: u64,
-        source: u64,
-        block: u64,
-    ) -> Result<()> {
+    pub unsafe fn alltoall(&self, stream: &Stream, team: &Members<'_>, what: Transfer) -> Result<()> {
+        let dest = what.dest + u64::from(team.me) * what.bytes;
         // SAFETY: the caller's promise.
-        unsafe { self.spread(stream, team, dest + u64::from(team.me) * block, source, block, block) }
+        unsafe { self.spread(stream, team, Transfer { dest, ..what }, what.bytes) }
     }
 
     /// As [`Collectives::fcollect`], for PEs with sources of different lengths. `dest` has `room` bytes, the same on
@@ -198,16 +177,8 @@ impl Collectives {
     /// # Errors
     /// As for [`Collectives::broadcast`]. If there is not enough room, nothing is copied and [`DeviceState::check`]
     /// returns the error.
-    pub unsafe fn collect(
-        &self,
-        stream: &Stream,
-        team: &Members<'_>,
-        dest: u64,
-        room: u64,
-        source: u64,
-        bytes: u64,
-    ) -> Result<()> {
-        let (which, lengths) = (team.handle(), team.scratch.0);
+    pub unsafe fn collect(&self, stream: &Stream, team: &Members<'_>, what: Transfer, room: u64) -> Result<()> {
+        let (Transfer { dest, source, bytes }, which, lengths) = (what, team.handle(), team.scratch.0);
         let arguments = [which, dest, room, source, bytes, lengths];
         // SAFETY: the kernels' arguments; the scratch memory has a word for each PE.
         unsafe {
@@ -224,20 +195,11 @@ impl Collectives {
     ///
     /// # Errors
     /// As for [`Collectives::broadcast`].
-    pub unsafe fn reduce(
-        &self,
-        stream: &Stream,
-        team: &Members<'_>,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-        how: Reduction,
-    ) -> Result<()> {
-        let (from, share) = team.share(bytes);
+    pub unsafe fn reduce(&self, stream: &Stream, team: &Members<'_>, what: Transfer, how: Reduction) -> Result<()> {
+        let (from, bytes) = team.share(what.bytes);
+        let share = Transfer { dest: what.dest + from, source: what.source + from, bytes };
         // SAFETY: the caller's promise.
-        unsafe {
-            self.combine(stream, team, Moved { dest: dest + from, source: source + from, bytes: share }, how, true)
-        }
+        unsafe { self.combine(stream, team, share, how, true) }
     }
 
     /// Combines the blocks of all PEs' `source`, one for each PE, and stores on each PE its own block in `dest`.
@@ -251,29 +213,20 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        dest: u64,
-        source: u64,
-        block: u64,
+        what: Transfer,
         how: Reduction,
     ) -> Result<()> {
-        let source = source + u64::from(team.me) * block;
+        let source = what.source + u64::from(team.me) * what.bytes;
         // SAFETY: the caller's promise.
-        unsafe { self.combine(stream, team, Moved { dest, source, bytes: block }, how, false) }
+        unsafe { self.combine(stream, team, Transfer { source, ..what }, how, false) }
     }
 
-    /// Puts `bytes` to `dest` on all PEs. The source for each PE is `step` bytes behind that for the one before it.
+    /// Puts `what` to all PEs. The source for each PE is `step` bytes behind that for the one before it.
     ///
     /// # Safety
     /// As for [`Collectives::broadcast`].
-    unsafe fn spread(
-        &self,
-        stream: &Stream,
-        team: &Members<'_>,
-        dest: u64,
-        source: u64,
-        step: u64,
-        bytes: u64,
-    ) -> Result<()> {
+    unsafe fn spread(&self, stream: &Stream, team: &Members<'_>, what: Transfer, step: u64) -> Result<()> {
+        let Transfer { dest, source, bytes } = what;
         if bytes * u64::from(team.n_pes) <= BLOCK_BYTES {
             let arguments = [team.handle(), dest, source, step, bytes];
             // SAFETY: the kernel's arguments; the caller's promise.
@@ -282,10 +235,10 @@ impl Collectives {
         self.on_stream.sync(stream, team.team)?;
         // Each PE starts with the PE after itself, so that they do not all put to the same one.
         for index in (1..=team.n_pes).map(|i| (team.me + i) % team.n_pes) {
-            let from = source + u64::from(index) * step;
-            if index != team.me || from != dest {
+            let source = source + u64::from(index) * step;
+            if index != team.me || source != dest {
                 // SAFETY: the caller's promise.
-                unsafe { self.on_stream.put(stream, dest, from, bytes, team.pe(index)) }?;
+                unsafe { self.on_stream.put(stream, Transfer { dest, source, bytes }, team.pe(index)) }?;
             }
         }
         self.on_stream.barrier(stream, team.team)
@@ -300,7 +253,7 @@ impl Collectives {
         &self,
         stream: &Stream,
         team: &Members<'_>,
-        Moved { dest, source, bytes }: Moved,
+        Transfer { dest, source, bytes }: Transfer,
         Reduction { how, size }: Reduction,
         share: bool,
     ) -> Result<()> {

@@ -7,6 +7,7 @@
 //! | [`mod@compiled`] | programs that were compiled before |
 //! | `kept` | a folder with compiled programs |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
+//! | [`chain`] | puts, signals and waits on a stream that end with a wait whose time is over |
 //! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`) |
 //! | `failures` | what kernels and their requests report |
@@ -19,6 +20,7 @@
 //!
 //! CUDA is not needed to build: the driver and NVRTC are loaded on demand.
 
+pub mod chain;
 pub mod collectives;
 pub mod compile;
 pub mod compiled;
@@ -30,13 +32,14 @@ pub mod on_stream;
 pub mod state;
 pub mod team;
 
+pub use chain::Chain;
 pub use collectives::Collectives;
 pub use compile::Program;
 pub use compiled::compiled;
 pub use error::{Error, Result};
 pub use failures::Failures;
 pub use heap::{HeapView, Reach};
-pub use on_stream::{Copies, OnStream};
+pub use on_stream::{Copies, OnStream, Transfer};
 pub use state::{DeviceParts, DeviceState};
 pub use symrail_cuda::{
     Compiled, CudaError, Current, DeviceBuffer, DevicePtr, Event, Gpu, Graph, InTurn, Kernel, LastUse, Module,

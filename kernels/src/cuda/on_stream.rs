@@ -22,7 +22,7 @@ const COPYING: u32 = 1024;
 pub(super) const BLOCK_BYTES: u64 = 32 << 10;
 pub(super) const MOST_BLOCKS: u64 = 64;
 /// One thread, for a kernel that only sends a request.
-const ASKING: Shape = Shape { blocks: 1, threads: 1 };
+pub(super) const ASKING: Shape = Shape { blocks: 1, threads: 1 };
 pub(super) const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
 
 /// The unit that copies to memory that the GPU can access.
@@ -41,7 +41,7 @@ pub enum Copies {
 #[derive(Debug, Clone)]
 pub struct OnStream {
     gpu: Arc<Gpu>,
-    reach: Reach,
+    pub(super) reach: Reach,
     copies: Copies,
     put: Kernel,
     get: Kernel,
@@ -52,13 +52,19 @@ pub struct OnStream {
     quiet: Kernel,
     barrier: Kernel,
     sync: Kernel,
+    pub(super) wait_in_chain: Kernel,
+    pub(super) put_in_chain: Kernel,
+    pub(super) put_signal_in_chain: Kernel,
 }
 
-/// The bytes that an operation moves: addresses as the GPU has them.
-#[derive(Clone, Copy)]
-pub(super) struct Moved {
+/// What a copy moves, at addresses of the GPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Transfer {
+    /// The destination.
     pub dest: u64,
+    /// The source.
     pub source: u64,
+    /// The number of bytes.
     pub bytes: u64,
 }
 
@@ -85,6 +91,9 @@ impl OnStream {
             quiet: kernel("quiet")?,
             barrier: kernel("barrier")?,
             sync: kernel("sync")?,
+            wait_in_chain: module.kernel("wait_in_chain")?,
+            put_in_chain: module.kernel("put_in_chain")?,
+            put_signal_in_chain: module.kernel("put_signal_in_chain")?,
         })
     }
 
@@ -123,10 +132,10 @@ impl OnStream {
     ///
     /// # Errors
     /// The error of the driver. [`DeviceState::check`] returns errors that the device detects.
-    pub unsafe fn put(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
-        let reached = self.reach.find(dest, bytes, pe).map(|dest| (dest, source));
+    pub unsafe fn put(&self, stream: &Stream, what: Transfer, pe: u32) -> Result<()> {
+        let reached = self.reach.find(what.dest, what.bytes, pe).map(|dest| (dest, what.source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.put, Moved { dest, source, bytes }, reached, pe) }
+        unsafe { self.copy(stream, &self.put, what, reached, pe) }
     }
 
     /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, for later work on the stream.
@@ -136,10 +145,10 @@ impl OnStream {
     ///
     /// # Errors
     /// As for [`OnStream::put`].
-    pub unsafe fn get(&self, stream: &Stream, dest: u64, source: u64, bytes: u64, pe: u32) -> Result<()> {
-        let reached = self.reach.find(source, bytes, pe).map(|source| (dest, source));
+    pub unsafe fn get(&self, stream: &Stream, what: Transfer, pe: u32) -> Result<()> {
+        let reached = self.reach.find(what.source, what.bytes, pe).map(|source| (what.dest, source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.get, Moved { dest, source, bytes }, reached, pe) }
+        unsafe { self.copy(stream, &self.get, what, reached, pe) }
     }
 
     /// Copies by an engine if it is chosen and the GPU can access both addresses, otherwise by the kernel.
@@ -150,7 +159,7 @@ impl OnStream {
         &self,
         stream: &Stream,
         kernel: &Kernel,
-        Moved { dest, source, bytes }: Moved,
+        Transfer { dest, source, bytes }: Transfer,
         reached: Option<(u64, u64)>,
         pe: u32,
     ) -> Result<()> {
@@ -171,18 +180,11 @@ impl OnStream {
     ///
     /// # Errors
     /// As for [`OnStream::put`].
-    pub unsafe fn put_signal(
-        &self,
-        stream: &Stream,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-        signal: SignalUpdate<u64>,
-        pe: u32,
-    ) -> Result<()> {
+    pub unsafe fn put_signal(&self, stream: &Stream, what: Transfer, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
+        let Transfer { dest, source, bytes } = what;
         if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, pe).is_some() {
             // SAFETY: the caller's promise.
-            unsafe { self.put(stream, dest, source, bytes, pe) }?;
+            unsafe { self.put(stream, what, pe) }?;
             return self.signal(stream, signal, pe);
         }
         let arguments = [dest, source, bytes, signal.word, signal.value, signal.op.device(), pe.into()];
@@ -264,7 +266,7 @@ impl OnStream {
 }
 
 /// The shape of a kernel that copies. The work of the proxy is one request.
-fn copying(reached: bool, bytes: u64) -> Shape {
+pub(super) fn copying(reached: bool, bytes: u64) -> Shape {
     let blocks = if reached { bytes.div_ceil(BLOCK_BYTES).clamp(1, MOST_BLOCKS) } else { 1 };
     Shape { blocks: blocks as u32, threads: COPYING }
 }

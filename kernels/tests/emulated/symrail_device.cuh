@@ -1,5 +1,5 @@
-// The device API for threads of this process, as far as cu/collectives.cu uses it. PEs are groups of threads, and their
-// heaps are memory of this process. The test chooses which heaps are mapped.
+// The device API for threads of this process, as far as cu/collectives.cu and cu/stream.cu use it. PEs are groups of
+// threads, and their heaps are memory of this process. The test chooses which heaps are mapped.
 #pragma once
 #include <atomic>
 #include <barrier>
@@ -13,7 +13,10 @@
 #define __noinline__
 #define __launch_bounds__(threads)
 #define SYMRAIL_DEVICE static inline
+#define SYMRAIL_ERROR_TIMEOUT 1ull
 #define SYMRAIL_ERROR_NO_ROOM 6ull
+#define SYMRAIL_WHAT_WAIT 6ull
+#define SYMRAIL_SIGNAL_SET 9
 #define SYMRAIL_WHAT_COLLECT 7ull
 // The real one contains PTX.
 #define SYMRAIL_MEMORY_CUH
@@ -38,7 +41,7 @@ struct job {
     symrail_u64 heap_bytes = 0;
     std::vector<std::vector<bool>> mapped;
     std::unique_ptr<std::barrier<>> barrier;
-    symrail_u64 failed = 0;
+    symrail_u64 failed = 0, failed_with = 0;
     // Set by an address outside of the heap, or one that a GPU would refuse.
     std::atomic<bool> wrong = false;
 };
@@ -67,13 +70,41 @@ static void symrail_ulonglong_p(symrail_u64* dest, symrail_u64 value, int pe) {
     memcpy(on_pe(dest, sizeof value, pe), &value, sizeof value);
 }
 static void symrail_quiet() {}
-static void symrail_fail(symrail_u64 code, symrail_u64, symrail_u64, symrail_u64) { the_job.failed = code; }
+static void symrail_fail(symrail_u64 code, symrail_u64, symrail_u64 pe, symrail_u64) {
+    the_job.failed = code;
+    the_job.failed_with = pe;
+}
 static void symrailx_barrier_block(symrail_team_t) {
     __syncthreads();
     if (threadIdx.x == 0) the_job.barrier->arrive_and_wait();
     __syncthreads();
 }
 static void symrailx_team_sync_block(symrail_team_t team) { symrailx_barrier_block(team); }
+
+static void symrail_fence() {}
+static void symrailx_putmem_block(void* dest, const void* source, size_t bytes, int pe) {
+    symrailx_putmem_nbi_block(dest, source, bytes, pe);
+    __syncthreads();
+}
+static void symrailx_getmem_block(void* dest, const void* source, size_t bytes, int pe) {
+    symrailx_getmem_nbi_block(dest, source, bytes, pe);
+    __syncthreads();
+}
+static void symrailx_signal_op(symrail_u64* signal, symrail_u64 value, int, int pe) {
+    symrail_ulonglong_p(signal, value, pe);
+}
+static void symrailx_putmem_signal_block(void* dest, const void* source, size_t bytes, symrail_u64* signal,
+                                         symrail_u64 value, int op, int pe) {
+    symrailx_putmem_block(dest, source, bytes, pe);
+    if (threadIdx.x == 0) symrailx_signal_op(signal, value, op, pe);
+}
+// Nothing changes during a kernel of these tests: a condition that does not hold is over at once.
+template <class F>
+static symrail_u64 symrail_wait_for(symrail_u64* word, F holds) {
+    if (!holds(*word)) symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, symrail_state.me, 0);
+    return *word;
+}
+static void symrail_signal_wait_until(symrail_u64*, int, symrail_u64) {}
 
 static symrail_u64 symrail_ld_acquire(const symrail_u64* at) { return *(const volatile symrail_u64*)at; }
 static void aligned(const volatile void* at, size_t bytes) {

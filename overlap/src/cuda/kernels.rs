@@ -5,7 +5,7 @@ use symrail::Team;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream};
+use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream, Transfer};
 use symrail_core::DataType;
 
 use crate::error::Result;
@@ -30,13 +30,6 @@ const SENT_BY_A_BLOCK: u64 = 16 << 10;
 const SUMMING: u32 = 256;
 const NUMBERS_OF_A_BLOCK: usize = 4096;
 
-/// A copy between two addresses of the GPU.
-pub(super) struct Moved {
-    pub to: u64,
-    pub from: u64,
-    pub bytes: u64,
-}
-
 /// The kernels and streams that plans on a GPU need. They are made once for a device: a handle, whose
 /// clones are of the same kernels.
 #[derive(Clone)]
@@ -60,18 +53,18 @@ struct Loaded {
     signal_count: Kernel,
     copy: Kernel,
     delay: Kernel,
-    sum_f32: Kernel,
-    reduce_f32: Kernel,
-    reduce_packets_f32: Kernel,
-    sum_f16: Kernel,
-    reduce_f16: Kernel,
-    reduce_packets_f16: Kernel,
-    sum_bf16: Kernel,
-    reduce_bf16: Kernel,
-    reduce_packets_bf16: Kernel,
+    /// For float32, float16 and bfloat16.
+    sums: [Sums; 3],
     /// The most blocks that sum: half of the multiprocessors continue to multiply.
     most: usize,
     device: GpuDevice,
+}
+
+/// The kernels that sum numbers of a type.
+struct Sums {
+    sum: Kernel,
+    reduce: Kernel,
+    reduce_packets: Kernel,
 }
 
 impl GpuKernels {
@@ -83,6 +76,11 @@ impl GpuKernels {
         let gpu = device.gpu();
         let module = device.load(nvrtc, &PROGRAM)?;
         let kernel = |name: &str| module.kernel(&format!("overlap_{name}"));
+        let sums = |ty: &str| -> Result<Sums> {
+            let kernel = |name: &str| kernel(&format!("{name}_{ty}"));
+            let (sum, reduce) = (kernel("sum")?, kernel("reduce")?);
+            Ok(Sums { sum, reduce, reduce_packets: kernel("reduce_packets")? })
+        };
         Ok(GpuKernels(Arc::new(Loaded {
             device: device.clone(),
             moves: device.on_stream(nvrtc)?,
@@ -101,15 +99,7 @@ impl GpuKernels {
             signal_count: kernel("signal_count")?,
             copy: kernel("copy")?,
             delay: kernel("delay")?,
-            sum_f32: kernel("sum_f32")?,
-            reduce_f32: kernel("reduce_f32")?,
-            reduce_packets_f32: kernel("reduce_packets_f32")?,
-            sum_f16: kernel("sum_f16")?,
-            reduce_f16: kernel("reduce_f16")?,
-            reduce_packets_f16: kernel("reduce_packets_f16")?,
-            sum_bf16: kernel("sum_bf16")?,
-            reduce_bf16: kernel("reduce_bf16")?,
-            reduce_packets_bf16: kernel("reduce_packets_bf16")?,
+            sums: [sums("f32")?, sums("f16")?, sums("bf16")?],
             most: (gpu.multiprocessors() as usize / 2).max(1),
         })))
     }
@@ -118,6 +108,15 @@ impl GpuKernels {
     #[must_use]
     pub fn device(&self) -> &GpuDevice {
         &self.0.device
+    }
+
+    fn sums(&self, ty: DataType) -> &Sums {
+        let [f32, f16, bf16] = &self.0.sums;
+        match ty {
+            DataType::Float16 => f16,
+            DataType::Bfloat16 => bf16,
+            _ => f32,
+        }
     }
 
     /// Puts and gets.
@@ -173,12 +172,12 @@ impl GpuKernels {
         &self,
         stream: &Stream,
         plan: u64,
-        what: &Moved,
+        what: &Transfer,
         word: usize,
         pe: u32,
         in_order: bool,
     ) -> Result<()> {
-        let arguments = [plan, what.to, what.from, what.bytes, word as u64, pe.into(), in_order.into()];
+        let arguments = [plan, what.dest, what.source, what.bytes, word as u64, pe.into(), in_order.into()];
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.0.put_nbi, ONE, &arguments) }?)
     }
@@ -201,9 +200,9 @@ impl GpuKernels {
     ///
     /// # Safety
     /// As for [`GpuKernels::begin`], and the same for the bytes. One copy of a plan runs at a time.
-    pub(super) unsafe fn send(&self, stream: &Stream, plan: u64, what: &Moved, word: u64) -> Result<()> {
+    pub(super) unsafe fn send(&self, stream: &Stream, plan: u64, what: &Transfer, word: u64) -> Result<()> {
         let blocks = what.bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32;
-        let arguments = [plan, what.to, what.from, what.bytes, word];
+        let arguments = [plan, what.dest, what.source, what.bytes, word];
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.0.send, Shape { blocks, threads: SENDING }, &arguments) }?)
     }
@@ -224,13 +223,8 @@ impl GpuKernels {
     /// # Safety
     /// As for [`GpuKernels::gather`].
     pub(super) unsafe fn reduce(&self, stream: &Stream, blocks: u32, ty: DataType, arguments: &[u64]) -> Result<()> {
-        let kernel = match ty {
-            DataType::Float16 => &self.0.reduce_f16,
-            DataType::Bfloat16 => &self.0.reduce_bf16,
-            _ => &self.0.reduce_f32,
-        };
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.sums(ty).reduce, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// As [`GpuKernels::gather`], with packets.
@@ -253,13 +247,8 @@ impl GpuKernels {
         ty: DataType,
         arguments: &[u64],
     ) -> Result<()> {
-        let kernel = match ty {
-            DataType::Float16 => &self.0.reduce_packets_f16,
-            DataType::Bfloat16 => &self.0.reduce_packets_bf16,
-            _ => &self.0.reduce_packets_f32,
-        };
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(kernel, Shape { blocks, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.sums(ty).reduce_packets, Shape { blocks, threads: SENDING }, arguments) }?)
     }
 
     /// Launches a kernel of a copy between two ranks. The arguments are those of the kernels in `cu/point_to_point.cu`.
@@ -272,14 +261,14 @@ impl GpuKernels {
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`].
+    /// As for [`GpuKernels::offer`].
     pub(super) unsafe fn receive(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.0.receive, Shape { blocks: 1, threads: SENDING }, arguments) }?)
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`], and the same for the bytes.
+    /// As for [`GpuKernels::offer`], and the same for the bytes.
     pub(super) unsafe fn packets(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
         let threads = bytes.div_ceil(8).next_multiple_of(32).clamp(32, SENDING.into()) as u32;
         // SAFETY: the caller's promise.
@@ -287,21 +276,21 @@ impl GpuKernels {
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`].
+    /// As for [`GpuKernels::offer`].
     pub(super) unsafe fn ready(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.0.ready, ONE, arguments) }?)
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`].
+    /// As for [`GpuKernels::offer`].
     pub(super) unsafe fn signal_count(&self, stream: &Stream, arguments: &[u64]) -> Result<()> {
         // SAFETY: the caller's promise.
         Ok(unsafe { stream.launch(&self.0.signal_count, ONE, arguments) }?)
     }
 
     /// # Safety
-    /// As for [`GpuKernels::meet`], and the same for the bytes.
+    /// As for [`GpuKernels::offer`], and the same for the bytes.
     pub(super) unsafe fn copy(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
         let blocks = bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32;
         // SAFETY: the caller's promise.
@@ -319,14 +308,9 @@ impl GpuKernels {
     /// # Safety
     /// The addresses are of memory for these numbers, which stays valid until the stream has completed the kernel.
     pub(super) unsafe fn sum(&self, stream: &Stream, ty: DataType, arguments: &[u64; 9]) -> Result<()> {
-        let kernel = match ty {
-            DataType::Float16 => &self.0.sum_f16,
-            DataType::Bfloat16 => &self.0.sum_bf16,
-            _ => &self.0.sum_f32,
-        };
         let numbers = (arguments[4] as usize).saturating_mul(arguments[5] as usize);
         let blocks = numbers.div_ceil(NUMBERS_OF_A_BLOCK).clamp(1, self.0.most);
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(kernel, Shape { blocks: blocks as u32, threads: SUMMING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.sums(ty).sum, Shape { blocks: blocks as u32, threads: SUMMING }, arguments) }?)
     }
 }

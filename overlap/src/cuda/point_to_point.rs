@@ -15,13 +15,13 @@
 //!
 //! The GPU counts copies for each pair of ranks and tag, so that graphs can be replayed.
 
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, PinnedBuffer, Stream, Transfer};
 use symrail::rounds::{self, Abort, Report};
 use symrail::team::heap::{Block, aligned};
 use symrail::{Group, Pe, Team, TeamHeap};
 use symrail_core::{layout, word_of};
 
-use super::kernels::{GpuKernels, Moved};
+use super::kernels::GpuKernels;
 use super::layout::{Pair, Plan, SLOT_BYTES, SLOTS};
 use crate::error::{Error, Result};
 use crate::exchange::bytes_of_words;
@@ -134,17 +134,9 @@ impl GpuPointToPoint {
     ///
     /// # Errors
     /// [`Error::Argument`]; errors that kernels have reported; an error of the driver.
-    pub unsafe fn send(
-        &mut self,
-        stream: &Stream,
-        rank: usize,
-        tag: usize,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-    ) -> Result<()> {
+    pub unsafe fn send(&mut self, stream: &Stream, rank: usize, tag: usize, what: Transfer) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, rank, tag, Copying::Put, &Moved { to: dest, from: source, bytes }) }
+        unsafe { self.copy(stream, rank, tag, Copying::Put, &what) }
     }
 
     /// Lets a rank send, and makes the stream wait until it has sent.
@@ -178,17 +170,9 @@ impl GpuPointToPoint {
     ///
     /// # Errors
     /// As for [`send`](Self::send).
-    pub unsafe fn fetch(
-        &mut self,
-        stream: &Stream,
-        rank: usize,
-        tag: usize,
-        dest: u64,
-        source: u64,
-        bytes: u64,
-    ) -> Result<()> {
+    pub unsafe fn fetch(&mut self, stream: &Stream, rank: usize, tag: usize, what: Transfer) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, rank, tag, Copying::Get, &Moved { to: dest, from: source, bytes }) }
+        unsafe { self.copy(stream, rank, tag, Copying::Get, &what) }
     }
 
     /// Returns an error if a copy has failed so far: as
@@ -290,7 +274,7 @@ impl GpuPointToPoint {
 
     /// # Safety
     /// As for [`GpuPointToPoint::send`] or [`GpuPointToPoint::fetch`].
-    unsafe fn copy(&mut self, stream: &Stream, rank: usize, tag: usize, how: Copying, moved: &Moved) -> Result<()> {
+    unsafe fn copy(&mut self, stream: &Stream, rank: usize, tag: usize, how: Copying, moved: &Transfer) -> Result<()> {
         let (pe, pair) = self.pair(rank, tag)?;
         let (kernels, plan) = (&self.kernels, self.own.at().get());
         let [count, _, copied, counted] = how.counts().map(|which| self.count(pair, which));
@@ -298,8 +282,8 @@ impl GpuPointToPoint {
         let reach = kernels.device().state().reach();
         let set_at = reach.find(self.words_at + 8 * set as u64, 8, pe);
         let there = match how {
-            Copying::Put => reach.find(moved.to, moved.bytes, pe).map(|to| (to, moved.from)),
-            Copying::Get => reach.find(moved.from, moved.bytes, pe).map(|from| (moved.to, from)),
+            Copying::Put => reach.find(moved.dest, moved.bytes, pe).map(|to| (to, moved.source)),
+            Copying::Get => reach.find(moved.source, moved.bytes, pe).map(|from| (moved.dest, from)),
         };
         let slots = self.slots(self.group.me() as usize * self.tags + tag);
         let slots = reach.find(slots, (SLOTS * SLOT_BYTES) as u64, pe);
@@ -308,11 +292,11 @@ impl GpuPointToPoint {
             if let (Copying::Put, Some(slots), Some(_), true) = (how, slots, there, reach.in_gpus())
                 && moved.bytes <= MOST_BY_PACKETS
             {
-                let offset = moved.to.wrapping_sub(self.words_at);
+                let offset = moved.dest.wrapping_sub(self.words_at);
                 return kernels.packets(
                     stream,
                     moved.bytes,
-                    &[plan, count, wait, slots, moved.from, moved.bytes, offset, pe.into()],
+                    &[plan, count, wait, slots, moved.source, moved.bytes, offset, pe.into()],
                 );
             }
             match (there, set_at) {
@@ -329,8 +313,8 @@ impl GpuPointToPoint {
                     kernels.ready(stream, &[plan, count, counted, wait, pe.into()])?;
                     if moved.bytes > 0 {
                         match how {
-                            Copying::Put => kernels.moves().put(stream, moved.to, moved.from, moved.bytes, pe)?,
-                            Copying::Get => kernels.moves().get(stream, moved.to, moved.from, moved.bytes, pe)?,
+                            Copying::Put => kernels.moves().put(stream, *moved, pe)?,
+                            Copying::Get => kernels.moves().get(stream, *moved, pe)?,
                         }
                     }
                     kernels.signal_count(stream, &[plan, counted, set as u64, pe.into()])

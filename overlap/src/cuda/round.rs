@@ -4,11 +4,10 @@ use std::mem::offset_of;
 use std::ops::Range;
 
 use symrail::Pe;
-use symrail::kernels::cuda::{DevicePtr, Stream};
+use symrail::kernels::cuda::{DevicePtr, Stream, Transfer};
 use symrail::rounds::{self, Abort, Report};
 use symrail_cuda::cublaslt::{Places, Product as Multiplication};
 
-use super::kernels::Moved;
 use super::layout::Plan;
 use super::plan::{GpuPlan, SCALE_ALIGN};
 use super::shape::Operands;
@@ -147,19 +146,20 @@ impl GpuPlan {
                 }
                 Action::Get { from, rows } => {
                     let at = number(rows.at);
-                    Ok(kernels.moves().get(on, at, at, bytes(rows), pe(*from))?)
+                    let same = Transfer { dest: at, source: at, bytes: bytes(rows) };
+                    Ok(kernels.moves().get(on, same, pe(*from))?)
                 }
                 Action::Put { to, rows, at, word } => {
-                    let moved = Moved { to: number(*at), from: number(rows.at), bytes: bytes(rows) };
+                    let moved = Transfer { dest: number(*at), source: number(rows.at), bytes: bytes(rows) };
                     self.transfer(on, &moved, *word, pe(*to))
                 }
                 Action::Send { to, rows, word } => {
                     let skipped = (rows.rows.start - self.own_from) * rows.width * size;
-                    let from = operands.rows + skipped as u64;
-                    self.transfer(on, &Moved { to: number(rows.at), from, bytes: bytes(rows) }, *word, pe(*to))
+                    let source = operands.rows + skipped as u64;
+                    self.transfer(on, &Transfer { dest: number(rows.at), source, bytes: bytes(rows) }, *word, pe(*to))
                 }
                 Action::Share { to, rows, word } => {
-                    let moved = Moved { to: number(rows.at), from: of_output(rows), bytes: bytes(rows) };
+                    let moved = Transfer { dest: number(rows.at), source: of_output(rows), bytes: bytes(rows) };
                     self.transfer(on, &moved, *word, pe(*to))
                 }
                 Action::Quiet => kernels.quiet(on),
@@ -207,25 +207,25 @@ impl GpuPlan {
     ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
-    unsafe fn transfer(&self, on: &Stream, moved: &Moved, word: Word, pe: Pe) -> Result<()> {
+    unsafe fn transfer(&self, on: &Stream, moved: &Transfer, word: Word, pe: Pe) -> Result<()> {
         let (kernels, plan) = (&self.kernels, self.own.at().get());
         let reach = kernels.device().state().reach();
         let words = self.words_at + 8 * word as u64;
         // SAFETY: the caller's promise; both addresses are in the plan's block, at a PE that is mapped.
         unsafe {
-            match (reach.find(moved.to, moved.bytes, pe), reach.find(words, 8, pe)) {
+            match (reach.find(moved.dest, moved.bytes, pe), reach.find(words, 8, pe)) {
                 (Some(to), Some(word)) if reach.in_gpus() => {
-                    let moved = Moved { to, ..*moved };
+                    let moved = Transfer { dest: to, ..*moved };
                     if moved.bytes <= MOST_SENT_BY_KERNELS {
                         return kernels.send(on, plan, &moved, word);
                     }
                     let signalled = plan + offset_of!(Plan, signalled) as u64;
-                    on.copy(DevicePtr::new(to), DevicePtr::new(moved.from), moved.bytes)?;
+                    on.copy(DevicePtr::new(to), DevicePtr::new(moved.source), moved.bytes)?;
                     Ok(on.copy(DevicePtr::new(word), DevicePtr::new(signalled), 8)?)
                 }
                 (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, word, pe, self.in_order),
                 _ => {
-                    kernels.moves().put(on, moved.to, moved.from, moved.bytes, pe)?;
+                    kernels.moves().put(on, *moved, pe)?;
                     kernels.signal(on, plan, word, pe)
                 }
             }

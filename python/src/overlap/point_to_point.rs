@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use symrail::kernels::cuda::Transfer;
 use symrail::{TeamHeap, with_timeout};
 use symrail_overlap::Error;
 use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
@@ -77,9 +78,9 @@ impl PointToPoint {
         tag: usize,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (to, from, bytes) = self.sides(dst, src, rank, true)?;
+        let what = self.sides(dst, src, rank, true)?;
         // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, rank, tag, to, from, bytes) })
+        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, rank, tag, what) })
     }
 
     /// Lets a rank send, and waits for it.
@@ -104,9 +105,9 @@ impl PointToPoint {
         tag: usize,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (from, to, bytes) = self.sides(src, dst, rank, false)?;
+        let what = self.sides(src, dst, rank, false)?;
         // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, rank, tag, to, from, bytes) })
+        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, rank, tag, what) })
     }
 
     /// Raises the errors of copies that are over.
@@ -144,13 +145,7 @@ impl Parts {
 
 impl PointToPoint {
     /// The GPU's addresses of a rank's symmetric array and of an array here, and their bytes.
-    fn sides(
-        &self,
-        there: &Bound<'_, PyAny>,
-        here: &Bound<'_, PyAny>,
-        rank: usize,
-        puts: bool,
-    ) -> PyResult<(u64, u64, u64)> {
+    fn sides(&self, there: &Bound<'_, PyAny>, here: &Bound<'_, PyAny>, rank: usize, puts: bool) -> PyResult<Transfer> {
         let roles = if puts { ["dst", "src"] } else { ["src", "dst"] };
         let (there, here) = (View::of(there, roles[0])?, View::of(here, roles[1])?);
         if there.bytes() != here.bytes() || !there.contiguous || !here.contiguous {
@@ -172,7 +167,9 @@ impl PointToPoint {
         }
         let apart = gpu.local(&here, group.pe(rank as u32), roles[1])?;
         let at = (here.bounds().address() as u64).wrapping_add(apart);
-        Ok((gpu.symmetric_address(there.bounds(), roles[0])?, at, there.bytes() as u64))
+        let symmetric = gpu.symmetric_address(there.bounds(), roles[0])?;
+        let (dest, source) = if puts { (symmetric, at) } else { (at, symmetric) };
+        Ok(Transfer { dest, source, bytes: there.bytes() as u64 })
     }
 
     fn call(

@@ -23,10 +23,8 @@ from ._on_gpu import plain
 _HEAP_BESIDES = 64 << 20
 
 
-def _must_be_one(async_finish: bool, return_recv_hook: bool) -> None:
-    """DeepEP's rule: a hook receives on the stream where it is called, so that no event is behind the call."""
-    if async_finish and return_recv_hook:
-        raise ArgumentError("async_finish and return_recv_hook do not go together")
+# DeepEP's rule: a hook receives on the stream where it is called, so that no event is behind the call.
+_NOT_TOGETHER = "async_finish and return_recv_hook do not go together"
 
 
 class Buffer:
@@ -182,6 +180,9 @@ class Buffer:
 
     def _low_for(self, x: Any) -> LowLatency | DeviceLowLatency:
         """The implementation for tokens in the memory of `x`."""
+        on_gpu = self._low_on_gpu
+        if on_gpu is not None and is_on_gpu(x):
+            return on_gpu
         low = self._of_low()
         if not is_on_gpu(x):
             return low
@@ -429,29 +430,30 @@ class Buffer:
         on a GPU. There the next dispatch may be sent when this one was received, indices without an expert count as -1,
         and errors of earlier calls are raised. Raises as `dispatch` does.
         """
-        _must_be_one(async_finish, return_recv_hook)
+        if async_finish and return_recv_hook:
+            raise ArgumentError(_NOT_TOGETHER)
         if use_ue8m0 and not (use_fp8 and round_scale):
             raise ArgumentError("use_ue8m0=True goes with use_fp8=True and round_scale=True")
         low = self._low_for(x)
         if isinstance(low, DeviceLowLatency):
-            arguments = (
+            # The host's time bounds eager calls on a GPU: here are few steps.
+            of_call = (
                 x,
                 topk_idx,
                 num_max_dispatch_tokens_per_rank,
                 num_experts,
                 cumulative_local_expert_recv_stats,
+                dispatch_wait_recv_cost_stats,
                 use_fp8,
                 round_scale,
                 use_ue8m0,
-                dispatch_wait_recv_cost_stats,
-                not return_recv_hook,
             )
             if not async_finish:
-                received, counts, handle, hook = low.dispatch(*arguments)
+                received, counts, handle, hook = low.dispatch(of_call, not return_recv_hook)
                 return received, counts, handle, at_current_stream(self._stream.gpu, low.check), hook
             given = (x, topk_idx, cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats)
             with self._stream.of_call(None, True, False, given) as call:
-                received, counts, handle, hook = low.dispatch(*arguments)
+                received, counts, handle, hook = low.dispatch(of_call, True)
                 call.made(received, counts, *handle[:2])
             return received, counts, handle, call.event(low.check), hook
         if use_ue8m0:
@@ -495,18 +497,21 @@ class Buffer:
         `combine_wait_recv_cost_stats` is as for `low_latency_dispatch`. Returns the sums ([tokens, hidden], or `out`), an
         event, and with `return_recv_hook` a function that receives. Raises as `dispatch` does.
         """
-        _must_be_one(async_finish, return_recv_hook)
+        if async_finish and return_recv_hook:
+            raise ArgumentError(_NOT_TOGETHER)
         low = self._low_for(topk_idx)
         if isinstance(low, DeviceLowLatency):
-            stats, receives = combine_wait_recv_cost_stats, not return_recv_hook
-            arguments = (x, topk_idx, topk_weights, handle, zero_copy, out, stats, receives, bool(use_logfmt))
+            stats = combine_wait_recv_cost_stats
+            if zero_copy:
+                x = low.rows_to_combine(x)
+            of_call = (x, topk_idx, topk_weights, handle, out, stats)
             if not async_finish:
-                combined, hook = low.combine(*arguments)
+                combined, hook = low.combine(of_call, not return_recv_hook, bool(use_logfmt))
                 return combined, at_current_stream(self._stream.gpu, low.check), hook
             # The dispatch's number lies behind a tensor of the handle.
             given = (x, topk_idx, topk_weights, out, stats, tuple(handle))
             with self._stream.of_call(None, True, False, given) as call:
-                combined, hook = low.combine(*arguments)
+                combined, hook = low.combine(of_call, True, bool(use_logfmt))
                 call.made(combined)
             return combined, call.event(low.check), hook
         if combine_wait_recv_cost_stats is not None:

@@ -14,6 +14,7 @@ from ._on_gpu import Held, current_stream, must_not_capture
 Hook = Callable[[], None]
 _HELD = 2
 """The last dispatches whose tokens memory holds."""
+_tuple = tuple.__new__
 
 
 class DispatchHandle(NamedTuple):
@@ -101,43 +102,38 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             )
 
     def dispatch(
-        self,
-        x: Any,
-        topk_idx: Any,
-        most_tokens: int,
-        experts: int,
-        stats: Any,
-        use_fp8: bool,
-        power_of_two: bool,
-        packs: bool = False,
-        waits: Any = None,
-        receives: bool = True,
+        self, of_call: tuple[Any, ...], receives: bool = True
     ) -> tuple[Any, Any, tuple[Any, ...], Hook | None]:
-        """Sends, and with `receives` also receives; otherwise the hook does, which fills the arrays."""
-        of_call = (x, topk_idx, most_tokens, experts, stats, waits, use_fp8, power_of_two, packs)
-        self._must_be_closed("low_latency_dispatch")
-        self._must_not_overwrite()
-        stream, buffers = current_stream(self.gpu), self.held
-        of = (self.gpu, self.ranks, self.shape)
+        """Sends, and with `receives` also receives; otherwise the hook does, which fills the arrays. `of_call` is what
+        the native call takes."""
+        if self.open:
+            self._must_be_closed("low_latency_dispatch")
+            self._must_not_overwrite()
+        stream, buffers, of = current_stream(self.gpu), self.held, (self.gpu, self.ranks, self.shape)
         made = None if buffers is None else buffers.dispatch(stream, receives, of, of_call)
         if made is None:
+            x, topk_idx, most_tokens, experts = of_call[:4]
             # Other tensors than kernels take are refused before buffers are made, which is collective.
             dispatch_tensors(self.gpu, self.ranks, (0, 0, 0, 0), of_call)
             buffers = self.prepare(most_tokens, x.shape[1], experts, topk_idx.shape[1])
             made = buffers.dispatch(stream, receives, (self.gpu, self.ranks, self.shape), of_call)
-        assert buffers is not None and made is not None
-        shape, (results, to) = self.shape, made
-        received, scales, counts, sources, ranges = results
-        self.sent += 1
-        self.numbers = {of: sent for of, sent in self.numbers.items() if self.sent - sent < _HELD}
-        at = to[4]
-        self.numbers.pop(at, None)
-        handle = DispatchHandle(sources, ranges, most_tokens, shape[1], experts)
+            assert made is not None
+        (received, scales, counts, sources, ranges), to = made
+        sent = self.sent = self.sent + 1
+        numbers, at = self.numbers, to[4]
+        # They are in the order of dispatches.
+        while numbers and sent - numbers[first := next(iter(numbers))] >= _HELD:
+            del numbers[first]
+        if at in numbers:
+            del numbers[at]
+        handle = _tuple(DispatchHandle, (sources, ranges, of_call[2], self.shape[1], of_call[3]))
         result = received if scales is None else (received, scales)
-        if receives:
-            self.numbers[at] = self.sent
-            return result, counts, handle, None
-        kept = (x, topk_idx, stats, waits, result, counts, handle)
+        if not receives:
+            return result, counts, handle, self._hook_of_dispatch((of_call, result, counts, handle), buffers, to)
+        numbers[at] = sent
+        return result, counts, handle, None
+
+    def _hook_of_dispatch(self, kept: object, buffers: Any, to: Any) -> Hook:
         self.open["low_latency_dispatch"] = kept
 
         def receive() -> None:
@@ -145,29 +141,24 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
                 raise StateError("a second call of a hook of low_latency_dispatch: each dispatch has its own hook")
             buffers.receive_dispatch(current_stream(self.gpu), to)
             del self.open["low_latency_dispatch"]
-            self.numbers[at] = self.sent
+            self.numbers[to[4]] = self.sent
 
-        return result, counts, handle, receive
+        return receive
+
+    def rows_to_combine(self, x: Any) -> Any:
+        """The rows of a combine with `zero_copy`."""
+        self.buffers()
+        return rows_to_combine(x, True, self.next_combine)
 
     def combine(
-        self,
-        x: Any,
-        topk_idx: Any,
-        topk_weights: Any,
-        handle: tuple[Any, ...],
-        zero_copy: bool,
-        out: Any,
-        waits: Any = None,
-        receives: bool = True,
-        encodes: bool = False,
+        self, of_call: tuple[Any, ...], receives: bool = True, encodes: bool = False
     ) -> tuple[Any, Hook | None]:
-        """Sends, and with `receives` also receives; otherwise the hook does, which fills the array."""
-        buffers = self.buffers()
-        x = rows_to_combine(x, zero_copy, self.next_combine)
+        """Sends, and with `receives` also receives; otherwise the hook does, which fills the array. `of_call` is what
+        the native call takes."""
+        buffers = self.held or self.buffers()
         # With an open call nothing is held: the tensors are refused first.
-        held = [] if "low_latency_combine" in self.open else list(self.numbers)
+        held = [] if "low_latency_combine" in self.open else [*self.numbers]
         of = (self.gpu, self.ranks, self.shape)
-        of_call = (x, topk_idx, topk_weights, handle, out, waits)
         combined, ranges, to = buffers.combine(current_stream(self.gpu), receives, encodes, held, of, of_call)
         if combined is None:
             if "low_latency_dispatch" in self.open and ranges not in self.numbers:
@@ -176,8 +167,11 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             self._must_be_held(ranges)
         if receives:
             return combined, None
-        kept = (x, topk_idx, topk_weights, combined, waits)
-        self.open["low_latency_combine"], self.returning = kept, self.numbers[ranges]
+        self.returning = self.numbers[ranges]
+        return combined, self._hook_of_combine((of_call, combined), buffers, encodes, to)
+
+    def _hook_of_combine(self, kept: object, buffers: Any, encodes: bool, to: Any) -> Hook:
+        self.open["low_latency_combine"] = kept
 
         def receive() -> None:
             if self.open.get("low_latency_combine") is not kept:
@@ -185,7 +179,7 @@ class DeviceLowLatency(Held[_symrail.EpDeviceLowLatency]):
             buffers.receive_combine(current_stream(self.gpu), encodes, to)
             del self.open["low_latency_combine"]
 
-        return combined, receive
+        return receive
 
     def returned(self) -> _symrail.Memory:
         """The memory of rows that return."""

@@ -15,12 +15,13 @@ class EventHandle:
     end. Most events of calls in the order of the current stream are never used, and each costs as much as a launch.
     """
 
+    _event: Any = None
+
     def __init__(
         self, check: Callable[[], None] | None = None, stream: Any = None, later: tuple[int, int, int] | None = None
     ) -> None:
         self._check = check
         self._later = later
-        self._event: Any = None
         if later is not None:
             return
         torch = sys.modules.get("torch")
@@ -85,9 +86,5 @@ class EventOverlap:
 def at_current_stream(gpu: int | None, check: Callable[[], None] | None) -> EventOverlap:
     """An event at the end of torch's current stream of a GPU, which is made when it is first needed; its `synchronize`
     raises earlier errors by `check`."""
-    later = None
-    if gpu is not None:
-        import torch
-
-        later = torch._C._cuda_getCurrentStream(gpu)
+    later = None if gpu is None else sys.modules["torch"]._C._cuda_getCurrentStream(gpu)
     return EventOverlap(EventHandle(check, None, later))

@@ -44,9 +44,8 @@ def plain(call: Callable[P, R]) -> Callable[P, R]:
 
 def current_stream(gpu: int) -> int:
     """torch's current stream on a GPU."""
-    import torch
-
-    return int(torch._C._cuda_getCurrentRawStream(gpu))
+    stream: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(gpu)
+    return stream
 
 
 def address(tensor: Any, role: str, gpu: int, dtype: str, shape: tuple[int, ...], align: int = 1) -> int:

@@ -119,6 +119,47 @@ def sessions(me: int, ranks: int) -> None:
     refused(StateError, "destroyed", buffer.create_agrs_session)
 
 
+def out_of_time(me: int, ranks: int) -> None:
+    """Behind a receive and a send that timed out each tensor comes once, in order and whole. There is one slot."""
+    buffer = deep_ep.ElasticBuffer(GROUP, num_bytes=MB, explicitly_destroy=True)
+    buffer.pp_set_config(64, 1)
+    following, before = (me + 1) % ranks, (me - 1) % ranks
+
+    def receives(lap: int) -> None:
+        to = torch.empty((5,), dtype=torch.bfloat16)
+        buffer.pp_recv(to, before)
+        assert torch.equal(to, some((5,), lap, before)), lap
+
+    def is_late(call: Any, tensor: torch.Tensor, rank: int) -> None:
+        """The wait has its own limit, so that the others wait as long as they must."""
+        limit, buffer._pipeline.timeout = buffer._pipeline.timeout, 0.5
+        try:
+            call(tensor, rank)
+        except TimeoutError as error:
+            assert f"rank {rank} " in str(error) and (error.pe, error.pes) == (rank, (rank,)), error
+        else:
+            raise AssertionError("in time")
+        buffer._pipeline.timeout = limit
+
+    buffer.pp_send(some((5,), 0, me), following)
+    receives(0)
+    symrail.barrier_all()
+    # The slot has the tensor that was taken, which is not the next one.
+    if me == 0:
+        is_late(buffer.pp_recv, torch.empty((5,), dtype=torch.bfloat16), before)
+    symrail.barrier_all()
+    buffer.pp_send(some((5,), 1, me), following)
+    # The receive that timed out has not emptied the slot.
+    if following == 0:
+        is_late(buffer.pp_send, some((5,), 2, me), following)
+    symrail.barrier_all()
+    for lap in (1, 2):
+        receives(lap)
+        buffer.pp_send(some((5,), lap + 1, me), following)
+    receives(3)
+    buffer.destroy()
+
+
 def neighbours(me: int, ranks: int) -> None:
     """Tensors of random sizes go both ways around the ring, in each rank's own order; as many as fit are sent ahead."""
     most, largest = 3, 4000
@@ -176,21 +217,29 @@ def neighbours(me: int, ranks: int) -> None:
         buffer.pp_recv(to[:5], (me - 1) % ranks)
         assert torch.equal(to[:5], some((5,), (me - 1) % ranks))
         buffer.barrier()
-        late = deep_ep.ElasticBuffer(GROUP, num_bytes=MB, num_cpu_timeout_secs=4)
-        late.pp_set_config(64, 1)
-        if me == 0:
-            refused(TimeoutError, "", late.pp_recv, to, (me - 1) % ranks)
-        symrail.barrier_all()
-        late.pp_send(to, (me + 1) % ranks)
-        late.pp_recv(to, (me - 1) % ranks)
-        late.destroy()
+        out_of_time(me, ranks)
     buffer.destroy()
+
+
+class Counting:
+    """A job, and the number of gets that were started."""
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime, self.gets = getattr(runtime, "runtime", runtime), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.runtime, name)
+
+    def get_nbi(self, *arguments: Any) -> None:
+        self.gets += 1
+        self.runtime.get_nbi(*arguments)
 
 
 def engram(me: int, ranks: int) -> None:
     """Entries of all ranks, also of FP8 with their scales, in both layouts; then others in the same memory, and of
-    another shape."""
-    shapes = [(50, 64, 40, 3, False), (50, 64, 1, 5, False), (33, 128, 30, 4, True)]
+    another shape. Entries that are near to each other come from a rank by one request, if rails carry them; of the
+    large ones those that are neighbours do."""
+    shapes = [(50, 64, 40, 3, False), (50, 64, 1, 5, False), (33, 128, 30, 4, True), (40, 1040, 9, 2, False)]
     for entries, hidden, tokens, each, is_fp8 in shapes:
         if is_fp8 and not hasattr(torch, "float8_e4m3fn"):
             continue
@@ -212,10 +261,16 @@ def engram(me: int, ranks: int) -> None:
             numbers = numbers.to(torch.int32).to(DEVICE)
             if lap == 2:
                 numbers.fill_(ranks * entries - 1)
+            counting = buffer._engram.runtime = Counting(buffer._engram.runtime)
+            others = [rank for rank in range(ranks) if not counting.is_mapped(rank)]
+            its = [numbers.unique()[numbers.unique() // entries == rank].long().cpu() for rank in others]
+            near = 1 + 2048 // (hidden * all_entries[0].element_size())
+            requests = sum(bool(len(one)) + int((one.diff() > near).sum()) for one in its)
             for column_major in (False, True):
+                counting.gets = 0
                 hook = buffer.engram_fetch(numbers, use_tma_aligned_col_major_sf=column_major)
                 data, scales = hook()
-                assert data.dtype == dtype
+                assert data.dtype == dtype and counting.gets == requests, (counting.gets, requests)
                 assert torch.equal(data.view(torch.uint8), whole[numbers.view(-1).long()].view(tokens, -1)), lap
                 if sf is None:
                     assert scales is None

@@ -208,6 +208,15 @@ def encoded(buffer: Any, me: int, ranks: int) -> None:
         assert not np.array_equal(exact, near) and (not large or np.array_equal(exact[:, :128], near[:, :128]))
         assert 1 - 2 * (exact * near).sum() / (exact**2 + near**2).sum() < 9e-4
         assert least < crossed[1] / crossed[0] < most, crossed
+    # Ranks need not agree: each one's choice holds for the rows that it returns. Here those of odd ranks are encoded.
+    of_odd = np.where(indices >= 0, indices // EXPERTS_EACH, 0) % 2
+    for parity in (0, 1):
+        some = np.where(of_odd == parity, weights, 0).astype("float32")
+        choices = (parity == 1, me % 2 == 1)
+        wanted, mixed = (
+            buffer.low_latency_combine(came, indices, some, handle, use_logfmt=use_logfmt)[0] for use_logfmt in choices
+        )
+        assert wanted.any() and np.array_equal(mixed, wanted), parity
 
 
 def casts() -> None:

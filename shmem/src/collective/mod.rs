@@ -92,7 +92,7 @@ impl Team {
     ) -> Result<()> {
         let comm = self.ops().comm;
         comm.job.here()?;
-        let result = self.agree(call).and_then(|_turn| {
+        let result = self.agree(call).and_then(|_compared| {
             self.must_hold(name, &buffers)?;
             collective()
         });

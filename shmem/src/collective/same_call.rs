@@ -25,25 +25,25 @@ use crate::team::group::Group;
 use crate::waiting::post::{CallId, IN_CALL, Words};
 
 /// Exclusive access of this thread to the compared calls of its PE. It ends with the call.
-pub(crate) struct Turn<'a> {
+pub(crate) struct ComparedCall<'a> {
     guard: Option<MutexGuard<'a, u64>>,
 }
 
-impl Turn<'_> {
+impl ComparedCall<'_> {
     /// No comparison: none is wanted, or this call is a part of a compared call.
-    pub fn none() -> Turn<'static> {
-        Turn { guard: None }
+    pub fn none() -> ComparedCall<'static> {
+        ComparedCall { guard: None }
     }
 
     /// Waits until no other thread of this PE is in a compared call of this team.
-    pub fn take(group: Group, team: u32, calls: &Mutex<u64>) -> Turn<'_> {
+    pub fn begin(group: Group, team: u32, calls: &Mutex<u64>) -> ComparedCall<'_> {
         if IN_CALL.get().is_some() {
-            return Turn::none();
+            return ComparedCall::none();
         }
         let mut calls = lock(calls);
         *calls += 1;
         IN_CALL.set(Some((CallId { group, team, number: *calls }, Words::new(""))));
-        Turn { guard: Some(calls) }
+        ComparedCall { guard: Some(calls) }
     }
 
     /// Whether it has exclusive access, so that its call is compared.
@@ -69,7 +69,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ComparedCall<'_> {
     fn drop(&mut self) {
         if self.guard.is_some() {
             IN_CALL.set(None);
@@ -80,23 +80,23 @@ impl Drop for Turn<'_> {
 impl<'rt> Everybody<'rt> {
     /// Fails unless all PEs make the same call, if that check is on.
     #[inline]
-    pub fn agree(&self, call: Call) -> Result<Turn<'rt>> {
-        if self.ops.comm.job.settings.check_collectives { self.agree_now(&call) } else { Ok(Turn::none()) }
+    pub fn agree(&self, call: Call) -> Result<ComparedCall<'rt>> {
+        if self.ops.comm.job.settings.check_collectives { self.agree_now(&call) } else { Ok(ComparedCall::none()) }
     }
 
     #[cold]
-    fn agree_now(&self, call: &Call) -> Result<Turn<'rt>> {
-        let turn = self.take_turn()?;
-        if turn.is_taken() {
-            turn.compare(self, call)?;
+    fn agree_now(&self, call: &Call) -> Result<ComparedCall<'rt>> {
+        let compared = self.begin_compared_call()?;
+        if compared.is_taken() {
+            compared.compare(self, call)?;
         }
-        Ok(turn)
+        Ok(compared)
     }
 
     /// Waits until no other thread of this PE is in a compared call of all PEs.
-    pub fn take_turn(&self) -> Result<Turn<'rt>> {
+    pub fn begin_compared_call(&self) -> Result<ComparedCall<'rt>> {
         self.ops.comm.job.here()?;
-        Ok(Turn::take(self.ops.comm.job.everybody(), 0, &self.area.calls))
+        Ok(ComparedCall::begin(self.ops.comm.job.everybody(), 0, &self.area.calls))
     }
 }
 

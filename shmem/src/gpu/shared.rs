@@ -43,12 +43,7 @@ impl Shared {
         let peers = DevicePeers::new(me, n_pes, &heap, &host, settings.disable_p2p);
         let offer = heap.segments().last().map(|segment| peers.offer(segment)).transpose()?;
         let mailbox = Arc::new(PinnedBuffer::new(&gpu, MAILBOX_BYTES)?);
-        let copies = gpu.in_context_of_its_own().unwrap_or_else(|error| {
-            tracing::warn!(%error, "proxy threads copy in the program's context: who loads or frees something there while \
-                a kernel waits keeps them from it");
-            gpu
-        });
-        Ok(Shared { peers, heap, mailbox, copies, offer })
+        Ok(Shared { peers, heap, mailbox, copies: gpu.for_copies(), offer })
     }
 
     /// The information that peers need to map it.

@@ -22,7 +22,7 @@ impl Runtime {
     /// An operation that failed, or a peer that does not answer.
     pub fn barrier_all(&self) -> Result<()> {
         let all = self.everybody();
-        let _turn = all.agree(Call::new("barrier_all", 0))?;
+        let _compared = all.agree(Call::new("barrier_all", 0))?;
         self.quiet()?;
         all.wait_for_all("a barrier")
     }
@@ -43,7 +43,7 @@ impl Runtime {
     /// A peer that does not answer.
     pub fn sync_all(&self) -> Result<()> {
         let all = self.everybody();
-        let _turn = all.agree(Call::new("sync_all", 0))?;
+        let _compared = all.agree(Call::new("sync_all", 0))?;
         all.wait_for_all("a barrier")
     }
 
@@ -102,7 +102,7 @@ impl Runtime {
         let comm = self.comm();
         let quiet = self.quiet();
         let all = self.everybody();
-        let finalized = all.agree(Call::new("finalize", 0)).and_then(|_turn| all.wait_for_all("finalize"));
+        let finalized = all.agree(Call::new("finalize", 0)).and_then(|_compared| all.wait_for_all("finalize"));
         if let Ok(wire) = &comm.wire {
             // PEs that do not answer may never receive the data sent to them.
             let time_limit =

@@ -7,7 +7,6 @@ use symrail_transport::Pe;
 
 use super::Runtime;
 use crate::error::Result;
-use crate::interrupt::InterruptPoll;
 use crate::wait::{Cmp, WaitWord};
 use crate::wait_many::WordSet;
 use crate::waiting::{Among, BoundedWait};
@@ -42,12 +41,6 @@ impl Runtime {
     #[must_use]
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.comm().job.settings.timeout_s)
-    }
-
-    /// For a caller's own wait that begins now: whether [`Runtime::set_interrupt`] ends it.
-    #[must_use]
-    pub fn interrupt_poll(&self) -> InterruptPoll<'_> {
-        InterruptPoll::new(self.comm().job.interrupt.get())
     }
 
     /// For a caller's own wait that begins now, and lasts at most `limit`, if there is one.

@@ -81,11 +81,15 @@ impl<'a> BoundedWait<'a> {
         if self.limit.is_some_and(|limit| waited > limit) {
             return Ok(Some(Ended::TimedOut));
         }
-        let interrupted = match &mut self.interrupt {
+        Ok(self.is_interrupted().then_some(Ended::Interrupted))
+    }
+
+    /// Whether the program ends it: for a wait that has no time limit and checks on no PE.
+    pub fn is_interrupted(&mut self) -> bool {
+        match &mut self.interrupt {
             Interrupt::Poll(poll) => poll.ended().is_some(),
             Interrupt::Flag(flag) => flag.load(Ordering::Relaxed),
-        };
-        Ok(interrupted.then_some(Ended::Interrupted))
+        }
     }
 }
 

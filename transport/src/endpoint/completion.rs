@@ -378,7 +378,7 @@ impl Core {
             }
             self.acknowledged(source, lane);
         }
-        self.moved(source, lane, reply.turn);
+        self.moved(source, lane, reply.generation);
         Ok(())
     }
 }

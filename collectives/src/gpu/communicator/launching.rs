@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symrail::kernels::cuda::{Kernel, Shape, Stream, in_turn};
+use symrail::kernels::cuda::{DevicePtr, Kernel, Shape, Stream, Transfer, in_turn};
 
 use super::{GpuCommunicator, Kernels};
 use crate::buffers::Buffers;
@@ -155,16 +155,20 @@ impl GpuCommunicator {
                 discards,
             };
             let staged = stage.staged(&call, piece);
+            let copy = |&Transfer { dest, source, bytes }: &Transfer| {
+                // SAFETY: the caller's promise; the stage is used in the order of calls.
+                unsafe { stream.copy(DevicePtr::new(dest), DevicePtr::new(source), bytes) }
+            };
             // SAFETY: the caller's promise; the stage is used in the order of calls.
             unsafe {
-                staged.before.iter().try_for_each(|copy| copy.launch(stream))?;
+                staged.before.iter().try_for_each(copy)?;
                 if let Reduction::ScaledSum(factor) = how.reduction {
                     self.for_elements(stream, |kernels| &kernels.multiply, staged.input, how.ty, &factor.arguments())?;
                 }
                 let how = How { collective, ..*how };
                 let buffers = Buffers { input: staged.input, output: staged.output, part: piece.len };
                 self.launch(stream, &choice, buffers, &how)?;
-                staged.after.iter().try_for_each(|copy| copy.launch(stream))?;
+                staged.after.iter().try_for_each(copy)?;
             }
         }
         Ok(())

@@ -10,26 +10,17 @@ use crate::gpu::normed::{NormKernel, RmsNorm};
 use crate::gpu::program::{Which, load};
 use crate::gpu::straight::{MOST_RANKS, Straight, Way};
 
-/// The kernels for a type of elements.
-pub(super) struct Norms {
-    packets: Kernel,
-    pushed: Kernel,
-    pushed_anywhere: Kernel,
-}
+/// The kernels for a type of elements, by their numbers.
+pub(super) struct Norms([Kernel; NormKernel::NAMES.len()]);
 
 impl Norms {
     fn new(module: &Arc<Module>) -> Result<Norms> {
-        let pushed_anywhere = module.kernel("normed_pushed_anywhere")?;
-        let (packets, pushed) = (module.kernel("normed_packets")?, module.kernel("normed_pushed")?);
-        Ok(Norms { packets, pushed, pushed_anywhere })
+        let [packets, pushed, pushed_anywhere] = NormKernel::NAMES.map(|name| module.kernel(name));
+        Ok(Norms([packets?, pushed?, pushed_anywhere?]))
     }
 
     fn of(&self, kernel: NormKernel) -> &Kernel {
-        match kernel {
-            NormKernel::Packets => &self.packets,
-            NormKernel::Pushed => &self.pushed,
-            NormKernel::PushedAnywhere => &self.pushed_anywhere,
-        }
+        &self.0[kernel as usize]
     }
 }
 

@@ -66,43 +66,6 @@ macro_rules! sized {
                     set.broadcast(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty }, root as u32)
                 }) }
             }
-            ["shmem_collect" $name]
-            fn(
-                dest: *mut c_void, source: *const c_void, count: usize,
-                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
-            ) {
-                // SAFETY: what C promises.
-                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
-                    let bytes = count.saturating_mul($bytes);
-                    set.collect(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
-                }) }
-            }
-            ["shmem_fcollect" $name]
-            fn(
-                dest: *mut c_void, source: *const c_void, count: usize,
-                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
-            ) {
-                // SAFETY: what C promises.
-                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
-                    let bytes = count.saturating_mul($bytes);
-                    let all = bytes.saturating_mul(size as usize);
-                    no_overlap_if_checked(NAME, dest.cast(), all, source.cast(), bytes);
-                    set.fcollect(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
-                }) }
-            }
-            ["shmem_alltoall" $name]
-            fn(
-                dest: *mut c_void, source: *const c_void, count: usize,
-                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
-            ) {
-                // SAFETY: what C promises.
-                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
-                    let bytes = count.saturating_mul($bytes);
-                    let all = bytes.saturating_mul(size as usize);
-                    no_overlap_if_checked(NAME, dest.cast(), all, source.cast(), all);
-                    set.alltoall(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
-                }) }
-            }
             ["shmem_alltoalls" $name]
             fn(
                 dest: *mut c_void, source: *const c_void, dst: isize, sst: isize, count: usize,
@@ -115,7 +78,36 @@ macro_rules! sized {
                 }) }
             }
         }
+        // The bytes of dest and source that must not overlap, of those of a block and of a block for each PE.
+        blocks! {
+            $name, $bytes, $ty;
+            "shmem_collect" collect: |_block, _all| None;
+            "shmem_fcollect" fcollect: |block, all| Some((all, block));
+            "shmem_alltoall" alltoall: |_block, all| Some((all, all));
+        }
     )*};
+}
+
+macro_rules! blocks {
+    ($name:literal, $bytes:literal, $ty:ident; $($call:literal $function:ident: $apart:expr;)*) => {
+        export! {$(
+            [$call $name]
+            fn(
+                dest: *mut c_void, source: *const c_void, count: usize,
+                start: c_int, log_stride: c_int, size: c_int, sync: *mut c_long,
+            ) {
+                let apart: fn(usize, usize) -> Option<(usize, usize)> = $apart;
+                // SAFETY: what C promises.
+                unsafe { in_set(NAME, (start, log_stride, size), sync, |set| {
+                    let bytes = count.saturating_mul($bytes);
+                    if let Some((to, from)) = apart(bytes, bytes.saturating_mul(size as usize)) {
+                        no_overlap_if_checked(NAME, dest.cast(), to, source.cast(), from);
+                    }
+                    set.$function(dest.cast(), source.cast(), Extent { bytes, ty: ElementType::$ty })
+                }) }
+            }
+        )*}
+    };
 }
 sized! { "32", 4, Bits32; "64", 8, Bits64; }
 

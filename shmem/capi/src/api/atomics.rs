@@ -24,11 +24,16 @@ fn apply<T: AmoValue>(function: &str, ctx: Context, dest: *mut T, (op, operand, 
     check(function, ops.amo(dest.cast(), T::TYPE, op, operand.bits(), compare.bits(), pe));
 }
 
+/// Where a nonblocking operation stores the old value, as C passes it: valid until the next quiet.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Fetched<T>(*mut T);
+
 #[inline]
-unsafe fn fetch_nbi<T: AmoValue>(
+fn fetch_nbi<T: AmoValue>(
     function: &str,
     ctx: Context,
-    result: *mut T,
+    Fetched(result): Fetched<T>,
     dest: *mut T,
     (op, operand, compare): What<T>,
     pe: c_int,
@@ -36,7 +41,7 @@ unsafe fn fetch_nbi<T: AmoValue>(
     let (ops, pe) = route(function, ctx, pe);
     local(function, "fetch", result.cast(), size_of::<T>());
     let (operand, compare) = (operand.bits(), compare.bits());
-    // SAFETY: what C promises: the result stays valid until the next quiet.
+    // SAFETY: what C promises of the result.
     let done = unsafe { ops.fetch_amo_nbi(result.cast(), dest.cast(), T::TYPE, op, operand, compare, pe) };
     check(function, done);
 }
@@ -59,17 +64,15 @@ macro_rules! standard {
             |ctx| [$name "_atomic_add"] fn(dest: *mut $t, value: $t, pe: c_int) {
                 apply(NAME, ctx, dest, (AmoOp::Add, value, 0), pe);
             }
-            |ctx| [$name "_atomic_compare_swap_nbi"] fn(result: *mut $t, dest: *mut $t, cond: $t, value: $t, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { fetch_nbi(NAME, ctx, result, dest, (AmoOp::CompareSwap, value, cond), pe) }
+            |ctx| [$name "_atomic_compare_swap_nbi"]
+            fn(result: Fetched<$t>, dest: *mut $t, cond: $t, value: $t, pe: c_int) {
+                fetch_nbi(NAME, ctx, result, dest, (AmoOp::CompareSwap, value, cond), pe);
             }
-            |ctx| [$name "_atomic_fetch_inc_nbi"] fn(result: *mut $t, dest: *mut $t, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { fetch_nbi(NAME, ctx, result, dest, (AmoOp::Add, 1, 0), pe) }
+            |ctx| [$name "_atomic_fetch_inc_nbi"] fn(result: Fetched<$t>, dest: *mut $t, pe: c_int) {
+                fetch_nbi(NAME, ctx, result, dest, (AmoOp::Add, 1, 0), pe);
             }
-            |ctx| [$name "_atomic_fetch_add_nbi"] fn(result: *mut $t, dest: *mut $t, value: $t, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { fetch_nbi(NAME, ctx, result, dest, (AmoOp::Add, value, 0), pe) }
+            |ctx| [$name "_atomic_fetch_add_nbi"] fn(result: Fetched<$t>, dest: *mut $t, value: $t, pe: c_int) {
+                fetch_nbi(NAME, ctx, result, dest, (AmoOp::Add, value, 0), pe);
             }
         }
     )*};
@@ -88,13 +91,11 @@ macro_rules! extended {
             |ctx| [$name "_atomic_swap"] fn(dest: *mut $t, value: $t, pe: c_int) -> $t {
                 fetch(NAME, ctx, dest, (AmoOp::Set, value, 0 as $t), pe)
             }
-            |ctx| [$name "_atomic_fetch_nbi"] fn(result: *mut $t, source: *const $t, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { fetch_nbi(NAME, ctx, result, source.cast_mut(), (AmoOp::Fetch, 0 as $t, 0 as $t), pe) }
+            |ctx| [$name "_atomic_fetch_nbi"] fn(result: Fetched<$t>, source: *const $t, pe: c_int) {
+                fetch_nbi(NAME, ctx, result, source.cast_mut(), (AmoOp::Fetch, 0 as $t, 0 as $t), pe);
             }
-            |ctx| [$name "_atomic_swap_nbi"] fn(result: *mut $t, dest: *mut $t, value: $t, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { fetch_nbi(NAME, ctx, result, dest, (AmoOp::Set, value, 0 as $t), pe) }
+            |ctx| [$name "_atomic_swap_nbi"] fn(result: Fetched<$t>, dest: *mut $t, value: $t, pe: c_int) {
+                fetch_nbi(NAME, ctx, result, dest, (AmoOp::Set, value, 0 as $t), pe);
             }
         }
     )*};
@@ -110,9 +111,8 @@ macro_rules! bits {
             |ctx| [$name "_atomic_" $op] fn(dest: *mut $t, value: $t, pe: c_int) {
                 apply(NAME, ctx, dest, (AmoOp::$amo, value, 0), pe);
             }
-            |ctx| [$name "_atomic_fetch_" $op "_nbi"] fn(result: *mut $t, dest: *mut $t, value: $t, pe: c_int) {
-                // SAFETY: what C promises.
-                unsafe { fetch_nbi(NAME, ctx, result, dest, (AmoOp::$amo, value, 0), pe) }
+            |ctx| [$name "_atomic_fetch_" $op "_nbi"] fn(result: Fetched<$t>, dest: *mut $t, value: $t, pe: c_int) {
+                fetch_nbi(NAME, ctx, result, dest, (AmoOp::$amo, value, 0), pe);
             }
         }
     )*)*};

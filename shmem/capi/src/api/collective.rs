@@ -94,18 +94,6 @@ macro_rules! routines {
                 // SAFETY: what C promises.
                 unsafe { broadcast(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty), root) }
             }
-            ["shmem_" $($fcollect)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
-                // SAFETY: what C promises.
-                unsafe { fcollect(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
-            }
-            ["shmem_" $($collect)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
-                // SAFETY: what C promises.
-                unsafe { collect(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
-            }
-            ["shmem_" $($alltoall)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
-                // SAFETY: what C promises.
-                unsafe { alltoall(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
-            }
             ["shmem_" $($alltoalls)+]
             fn(team: TeamHandle, dest: *mut $t, source: *const $t, dst: isize, sst: isize, count: usize) -> c_int {
                 let shape = shape(NAME, dst, sst, size_of::<$t>(), count);
@@ -113,6 +101,18 @@ macro_rules! routines {
                 unsafe { alltoalls(NAME, team, dest.cast(), source.cast(), shape, $ty) }
             }
         }
+        blocks! { $t, $ty, [$($fcollect)+] fcollect; [$($collect)+] collect; [$($alltoall)+] alltoall; }
+    };
+}
+
+macro_rules! blocks {
+    ($t:ty, $ty:expr, $([$($name:literal)+] $call:ident;)*) => {
+        export! {$(
+            ["shmem_" $($name)+] fn(team: TeamHandle, dest: *mut $t, source: *const $t, count: usize) -> c_int {
+                // SAFETY: what C promises.
+                unsafe { $call(NAME, team, dest.cast(), source.cast(), of::<$t>(count, $ty)) }
+            }
+        )*}
     };
 }
 rma_types! { typed }

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_long};
 
+use symrail_core::CPointer;
+
 use crate::fail::{check, fail};
 use crate::handle::{
     Context, DEFAULT_CONTEXT, INVALID, TEAM_WORLD, TeamHandle, drop_context, find_team, keep_context, team_of_context,
@@ -11,8 +13,8 @@ use crate::job::job;
 /// `SHMEM_CTX_SERIALIZED | SHMEM_CTX_PRIVATE | SHMEM_CTX_NOSTORE`
 const OPTIONS: c_long = 7;
 
-unsafe fn create(function: &str, team: TeamHandle, options: c_long, context: *mut Context) -> c_int {
-    super::not_null(function, "ctx", context, 8);
+fn create(function: &str, team: TeamHandle, options: c_long, context: CPointer<Context>) -> c_int {
+    super::given(function, "ctx", context);
     if options & !OPTIONS != 0 {
         fail(function, &format!("options {options:#x}; use SHMEM_CTX_SERIALIZED, PRIVATE and NOSTORE only"));
     }
@@ -21,20 +23,17 @@ unsafe fn create(function: &str, team: TeamHandle, options: c_long, context: *mu
         let (group, context) = (found.group(), job.runtime.create_context().ok()?);
         keep_context(context, team, group, options)
     });
-    // SAFETY: the caller's variable.
-    unsafe { context.write(made.unwrap_or(INVALID)) };
+    context.set(made.unwrap_or(INVALID));
     made.is_none().into()
 }
 
 export! {
-    ["shmem_ctx_create"] fn(options: c_long, context: *mut Context) -> c_int {
-        // SAFETY: what C promises.
-        unsafe { create(NAME, TEAM_WORLD, options, context) }
+    ["shmem_ctx_create"] fn(options: c_long, context: CPointer<Context>) -> c_int {
+        create(NAME, TEAM_WORLD, options, context)
     }
 
-    ["shmem_team_create_ctx"] fn(team: TeamHandle, options: c_long, context: *mut Context) -> c_int {
-        // SAFETY: what C promises.
-        unsafe { create(NAME, team, options, context) }
+    ["shmem_team_create_ctx"] fn(team: TeamHandle, options: c_long, context: CPointer<Context>) -> c_int {
+        create(NAME, team, options, context)
     }
 
     ["shmem_ctx_destroy"] fn(context: Context) {
@@ -53,16 +52,15 @@ export! {
         }
     }
 
-    ["shmem_ctx_get_team"] fn(context: Context, team: *mut TeamHandle) -> c_int {
-        super::not_null(NAME, "team", team, 8);
+    ["shmem_ctx_get_team"] fn(context: Context, team: CPointer<TeamHandle>) -> c_int {
+        super::given(NAME, "team", team);
         job(NAME);
         let found = match context {
             INVALID => INVALID,
             DEFAULT_CONTEXT => TEAM_WORLD,
             _ => team_of_context(NAME, context),
         };
-        // SAFETY: the caller's variable.
-        unsafe { team.write(found) };
+        team.set(found);
         (found == INVALID).into()
     }
 }

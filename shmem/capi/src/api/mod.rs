@@ -39,7 +39,8 @@ mod wait;
 
 use std::ffi::c_int;
 
-use symrail::{Cmp, SignalOp};
+use symrail::{Cmp, SignalOp, WaitWord};
+use symrail_core::CPointer;
 
 use crate::fail::{check, fail};
 use crate::handle::{TeamHandle, UsedTeam, team};
@@ -65,6 +66,14 @@ fn not_null<T>(function: &str, what: &str, pointer: *const T, bytes: usize) {
     }
 }
 
+/// A pointer to a variable of the caller's; ends the job if it is null.
+fn given<T>(function: &str, what: &str, pointer: CPointer<T>) -> CPointer<T> {
+    if pointer.is_null() {
+        fail(function, &format!("{what} is a null pointer, of {} bytes", size_of::<T>()));
+    }
+    pointer
+}
+
 /// Ends the job if a transfer's memory here is null, or in the symmetric heap's addresses behind its memory.
 #[inline]
 fn local(function: &str, what: &'static str, pointer: *const u8, bytes: usize) {
@@ -87,6 +96,27 @@ fn must_hold_words<T>(function: &str, what: &'static str, words: *const T, count
         fail(function, &format!("{what} is at {words:p}, which is not aligned to {} bytes", align_of::<T>()));
     }
     must_hold(function, what, words, count);
+}
+
+/// A word of this PE's memory that peers may change, as C passes it: valid and aligned for atomic accesses until the
+/// function returns.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Word<T>(*mut T);
+
+impl<T: WaitWord> Word<T> {
+    /// Its address, for the runtime; ends the job if this PE cannot access it.
+    fn held(self, function: &str, what: &'static str) -> *const T {
+        must_hold_words(function, what, self.0, 1);
+        self.0
+    }
+
+    /// Waits until the word compares to `value` as asked, and returns it.
+    fn wait(self, function: &str, what: &'static str, cmp: Cmp, value: T) -> T {
+        let word = self.held(function, what);
+        // SAFETY: what C promises.
+        check(function, unsafe { job(function).runtime.wait_until(word, cmp, value) })
+    }
 }
 
 /// The team of a collective that reads and writes memory here.

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
+use symrail_core::CPointer;
+
 use crate::handle::{DEFAULT_CONTEXT, route};
 use crate::job::job;
 
@@ -43,14 +45,11 @@ export! {
         runtime.peer_ptr(address.cast(), pe).cast()
     }
 
-    ["shmem_info_get_version"] fn(major: *mut c_int, minor: *mut c_int) {
-        super::not_null(NAME, "major", major, 4);
-        super::not_null(NAME, "minor", minor, 4);
-        // SAFETY: the caller's variables.
-        unsafe {
-            major.write(VERSION.0);
-            minor.write(VERSION.1);
-        }
+    ["shmem_info_get_version"] fn(major: CPointer<c_int>, minor: CPointer<c_int>) {
+        super::given(NAME, "major", major);
+        super::given(NAME, "minor", minor);
+        major.set(VERSION.0);
+        minor.set(VERSION.1);
     }
 
     ["shmem_info_get_name"] fn(name: *mut c_char) {

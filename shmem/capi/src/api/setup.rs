@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use symrail_core::CPointer;
+
 use crate::job::{self, THREAD_MULTIPLE, job};
 
 const THREAD_SINGLE: c_int = 0;
@@ -12,22 +14,17 @@ export! {
     }
 
     // Any thread may call, but a program gets the level that it requested.
-    ["shmem_init_thread"] fn(requested: c_int, provided: *mut c_int) -> c_int {
+    ["shmem_init_thread"] fn(requested: c_int, provided: CPointer<c_int>) -> c_int {
         if !(THREAD_SINGLE..=THREAD_MULTIPLE).contains(&requested) {
             crate::fail::fail(NAME, &format!("{requested} is no thread level; use one of SHMEM_THREAD_SINGLE, FUNNELED, SERIALIZED, MULTIPLE"));
         }
         job::join(NAME, requested);
-        if !provided.is_null() {
-            // SAFETY: the caller's variable.
-            unsafe { provided.write(requested) };
-        }
+        provided.set(requested);
         0
     }
 
-    ["shmem_query_thread"] fn(provided: *mut c_int) {
-        super::not_null(NAME, "provided", provided, 4);
-        // SAFETY: the caller's variable.
-        unsafe { provided.write(job(NAME).thread_level) };
+    ["shmem_query_thread"] fn(provided: CPointer<c_int>) {
+        super::given(NAME, "provided", provided).set(job(NAME).thread_level);
     }
 
     ["shmem_finalize"] fn() {

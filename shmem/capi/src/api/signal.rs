@@ -7,7 +7,7 @@ use std::ffi::{
 use symrail::collective::LongDouble;
 use symrail::{SignalOp, SignalUpdate};
 
-use super::{comparison, local, must_hold_words, signal_op};
+use super::{Word, comparison, local, signal_op};
 use crate::fail::check;
 use crate::handle::{Context, route};
 use crate::job::job;
@@ -82,17 +82,15 @@ fn update(function: &str, ctx: Context, word: *mut u64, value: u64, op: SignalOp
 }
 
 export! {
-    ["shmem_signal_fetch"] fn(word: *const u64) -> u64 {
-        must_hold_words(NAME, "sig_addr", word, 1);
-        // SAFETY: what C promises: an aligned word of this PE's memory.
+    ["shmem_signal_fetch"] fn(word: Word<u64>) -> u64 {
+        let word = word.held(NAME, "sig_addr");
+        // SAFETY: what C promises.
         check(NAME, unsafe { job(NAME).runtime.peek(word) })
     }
 
-    ["shmem_signal_wait_until"] fn(word: *mut u64, cmp: c_int, value: u64) -> u64 {
-        must_hold_words(NAME, "sig_addr", word, 1);
+    ["shmem_signal_wait_until"] fn(word: Word<u64>, cmp: c_int, value: u64) -> u64 {
         let cmp = comparison(NAME, cmp);
-        // SAFETY: what C promises: an aligned word of this PE's memory.
-        check(NAME, unsafe { job(NAME).runtime.wait_until(word, cmp, value) })
+        word.wait(NAME, "sig_addr", cmp, value)
     }
 
     ["shmemx_signal_add"] fn(word: *mut u64, value: u64, pe: c_int) {

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::sync::Arc;
 
 use symrail::Group;
+use symrail_core::CPointer;
 
 use crate::fail::{check, fail};
 use crate::handle::{INVALID, TEAM_SHARED, TEAM_WORLD, TeamHandle, UsedTeam, drop_team, find_team, keep_team, team};
@@ -11,6 +12,7 @@ use crate::job::job;
 
 /// `shmem_team_config_t`
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Config {
     num_contexts: c_int,
 }
@@ -18,19 +20,15 @@ struct Config {
 /// `SHMEM_TEAM_NUM_CONTEXTS`
 const NUM_CONTEXTS: c_long = 1;
 
-unsafe fn wanted_contexts(function: &str, config: *const Config, mask: c_long) -> c_int {
+fn wanted_contexts(function: &str, config: CPointer<Config>, mask: c_long) -> c_int {
     if mask & !NUM_CONTEXTS != 0 {
         fail(function, &format!("config_mask {mask:#x}; use 0 or SHMEM_TEAM_NUM_CONTEXTS"));
     }
-    if mask == 0 || config.is_null() {
-        return 0;
-    }
-    // SAFETY: what C promises: a configuration of the caller's own.
-    unsafe { (*config).num_contexts }
+    config.get().filter(|_| mask != 0).map_or(0, |config| config.num_contexts)
 }
 
 /// Makes a team of a part of `parent`. Returns `false` if the parent has no area left for another.
-unsafe fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int, new: *mut TeamHandle) -> bool {
+fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int, new: CPointer<TeamHandle>) -> bool {
     let (handle, ok) = match parent.split(part) {
         Ok(Some(team)) => (keep_team(team, contexts), true),
         Ok(None) => (INVALID, true),
@@ -39,8 +37,7 @@ unsafe fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int, new: *m
             (INVALID, false)
         }
     };
-    // SAFETY: the caller's variable.
-    unsafe { new.write(handle) };
+    new.set(handle);
     ok
 }
 
@@ -57,12 +54,11 @@ export! {
         find_team(job(NAME), handle).map_or(-1, |team| team.group().size() as c_int)
     }
 
-    ["shmem_team_get_config"] fn(handle: TeamHandle, mask: c_long, config: *mut Config) -> c_int {
+    ["shmem_team_get_config"] fn(handle: TeamHandle, mask: c_long, config: CPointer<Config>) -> c_int {
         let Some(found) = find_team(job(NAME), handle) else { return 1 };
-        if mask & NUM_CONTEXTS != 0 && !config.is_null() {
+        if mask & NUM_CONTEXTS != 0 {
             let num_contexts = if let UsedTeam::Made(made) = found { made.num_contexts } else { 0 };
-            // SAFETY: what C promises: a configuration of the caller's own.
-            unsafe { (*config).num_contexts = num_contexts };
+            config.set(Config { num_contexts });
         }
         0
     }
@@ -74,36 +70,31 @@ export! {
     }
 
     ["shmem_team_split_strided"]
-    fn(parent: TeamHandle, start: c_int, stride: c_int, size: c_int, config: *const Config, mask: c_long, new: *mut TeamHandle) -> c_int {
-        super::not_null(NAME, "new_team", new, 8);
-        // SAFETY: what C promises.
-        let contexts = unsafe { wanted_contexts(NAME, config, mask) };
-        // SAFETY: the caller's variable.
-        unsafe { new.write(INVALID) };
+    fn(
+        parent: TeamHandle, start: c_int, stride: c_int, size: c_int,
+        config: CPointer<Config>, mask: c_long, new: CPointer<TeamHandle>,
+    ) -> c_int {
+        super::given(NAME, "new_team", new);
+        let contexts = wanted_contexts(NAME, config, mask);
+        new.set(INVALID);
         let Some(parent) = find_team(job(NAME), parent) else { return 1 };
         // All PEs of the parent pass the same numbers, so all of them return here.
         let Some(part) = parent.group().part(start.into(), stride.into(), size.into()) else { return 1 };
-        // SAFETY: the caller's variable.
-        let ok = unsafe { split(&parent, part, contexts, new) };
-        (!ok).into()
+        (!split(&parent, part, contexts, new)).into()
     }
 
     ["shmem_team_split_2d"]
     fn(
         parent: TeamHandle, xrange: c_int,
-        x_config: *const Config, x_mask: c_long, x_team: *mut TeamHandle,
-        y_config: *const Config, y_mask: c_long, y_team: *mut TeamHandle,
+        x_config: CPointer<Config>, x_mask: c_long, x_team: CPointer<TeamHandle>,
+        y_config: CPointer<Config>, y_mask: c_long, y_team: CPointer<TeamHandle>,
     ) -> c_int {
-        super::not_null(NAME, "xaxis_team", x_team, 8);
-        super::not_null(NAME, "yaxis_team", y_team, 8);
-        // SAFETY: what C promises.
+        super::given(NAME, "xaxis_team", x_team);
+        super::given(NAME, "yaxis_team", y_team);
         let (x_contexts, y_contexts) =
-            unsafe { (wanted_contexts(NAME, x_config, x_mask), wanted_contexts(NAME, y_config, y_mask)) };
-        // SAFETY: the caller's variables.
-        unsafe {
-            x_team.write(INVALID);
-            y_team.write(INVALID);
-        }
+            (wanted_contexts(NAME, x_config, x_mask), wanted_contexts(NAME, y_config, y_mask));
+        x_team.set(INVALID);
+        y_team.set(INVALID);
         let Some(parent) = find_team(job(NAME), parent) else { return 1 };
         if xrange < 1 {
             return 1;
@@ -113,13 +104,9 @@ export! {
         let (x, y) = (me % width, me / width);
         let row = parent.group().part(y * width, 1, width.min(size - y * width)).flatten();
         let column = parent.group().part(x, width, (size - x + width - 1) / width).flatten();
-        // SAFETY: the caller's variables. Both splits are collective, so the second one runs even if the first has
-        // failed.
-        let ok = unsafe {
-            let x = split(&parent, row, x_contexts, x_team);
-            split(&parent, column, y_contexts, y_team) && x
-        };
-        (!ok).into()
+        // Both splits are collective, so the second one runs even if the first has failed.
+        let x = split(&parent, row, x_contexts, x_team);
+        (!(split(&parent, column, y_contexts, y_team) && x)).into()
     }
 
     ["shmem_team_destroy"] fn(handle: TeamHandle) {

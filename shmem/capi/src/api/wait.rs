@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_longlong, c_short, c_uint, c_ulong, c_ulonglong,
 
 use symrail::{Cmp, WaitWord, WordSet};
 
-use super::{comparison, must_hold, must_hold_words};
+use super::{Word, comparison, must_hold, must_hold_words};
 use crate::fail::check;
 use crate::job::job;
 
@@ -49,12 +49,6 @@ unsafe fn words<'a, T: WaitWord + 'a>(
     Some(unsafe { set.without_shared(status) })
 }
 
-unsafe fn wait<T: WaitWord>(function: &str, word: *mut T, cmp: Cmp, value: T) {
-    must_hold_words(function, "ivar", word, 1);
-    // SAFETY: what C promises: an aligned word of this PE's memory.
-    check(function, unsafe { job(function).runtime.wait_until(word, cmp, value) });
-}
-
 unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
     let runtime = &job(function).runtime;
     if let Some(set) = set {
@@ -84,10 +78,10 @@ unsafe fn wait_some<T: WaitWord>(
     check(function, unsafe { runtime.wait_until_some_at(&set, indices, room) })
 }
 
-unsafe fn test<T: WaitWord>(function: &str, word: *mut T, cmp: c_int, value: T) -> c_int {
-    must_hold_words(function, "ivar", word, 1);
+fn test<T: WaitWord>(function: &str, word: Word<T>, cmp: c_int, value: T) -> c_int {
+    let word = word.held(function, "ivar");
     let cmp = comparison(function, cmp);
-    // SAFETY: as for `wait`.
+    // SAFETY: what C promises.
     unsafe { job(function).runtime.test(word, cmp, value) }.into()
 }
 
@@ -118,14 +112,12 @@ unsafe fn test_some<T: WaitWord>(
 macro_rules! waits {
     ($($name:literal, $c:literal, $t:ty;)*) => {$(
         export! {
-            ["shmem_" $name "_wait_until"] fn(word: *mut $t, cmp: c_int, value: $t) {
+            ["shmem_" $name "_wait_until"] fn(word: Word<$t>, cmp: c_int, value: $t) {
                 let cmp = comparison(NAME, cmp);
-                // SAFETY: what C promises.
-                unsafe { wait(NAME, word, cmp, value) }
+                word.wait(NAME, "ivar", cmp, value);
             }
-            ["shmem_" $name "_test"] fn(word: *mut $t, cmp: c_int, value: $t) -> c_int {
-                // SAFETY: what C promises.
-                unsafe { test(NAME, word, cmp, value) }
+            ["shmem_" $name "_test"] fn(word: Word<$t>, cmp: c_int, value: $t) -> c_int {
+                test(NAME, word, cmp, value)
             }
         }
         vectors! { $name, $t, "", value: $t, Values::One(value) }
@@ -135,38 +127,33 @@ macro_rules! waits {
 
 macro_rules! vectors {
     ($name:literal, $t:ty, $suffix:literal, $value:ident: $value_type:ty, $values:expr) => {
-        export! {
-            ["shmem_" $name "_wait_until_all" $suffix]
-            fn(ivars: *mut $t, count: usize, status: *const c_int, cmp: c_int, $value: $value_type) {
-                // SAFETY: what C promises.
-                unsafe { wait_all(NAME, words(NAME, ivars, count, status, cmp, $values)) }
-            }
-            ["shmem_" $name "_wait_until_any" $suffix]
-            fn(ivars: *mut $t, count: usize, status: *const c_int, cmp: c_int, $value: $value_type) -> usize {
-                // SAFETY: what C promises.
-                unsafe { wait_any(NAME, words(NAME, ivars, count, status, cmp, $values)) }
-            }
-            ["shmem_" $name "_wait_until_some" $suffix]
-            fn(ivars: *mut $t, count: usize, indices: *mut usize, status: *const c_int, cmp: c_int, $value: $value_type) -> usize {
-                // SAFETY: what C promises.
-                unsafe { wait_some(NAME, words(NAME, ivars, count, status, cmp, $values), indices, count) }
-            }
-            ["shmem_" $name "_test_all" $suffix]
-            fn(ivars: *mut $t, count: usize, status: *const c_int, cmp: c_int, $value: $value_type) -> c_int {
-                // SAFETY: what C promises.
-                unsafe { test_all(NAME, words(NAME, ivars, count, status, cmp, $values)) }
-            }
-            ["shmem_" $name "_test_any" $suffix]
-            fn(ivars: *mut $t, count: usize, status: *const c_int, cmp: c_int, $value: $value_type) -> usize {
-                // SAFETY: what C promises.
-                unsafe { test_any(NAME, words(NAME, ivars, count, status, cmp, $values)) }
-            }
-            ["shmem_" $name "_test_some" $suffix]
-            fn(ivars: *mut $t, count: usize, indices: *mut usize, status: *const c_int, cmp: c_int, $value: $value_type) -> usize {
-                // SAFETY: what C promises.
-                unsafe { test_some(NAME, words(NAME, ivars, count, status, cmp, $values), indices, count) }
-            }
+        each_vector! {
+            $name, $t, $suffix, $value: $value_type, $values;
+            "_wait_until_all": wait_all();
+            "_wait_until_any": wait_any() -> usize;
+            "_wait_until_some": wait_some(indices) -> usize;
+            "_test_all": test_all() -> c_int;
+            "_test_any": test_any() -> usize;
+            "_test_some": test_some(indices) -> usize;
         }
+    };
+}
+
+macro_rules! each_vector {
+    (
+        $name:literal, $t:ty, $suffix:literal, $value:ident: $value_type:ty, $values:expr;
+        $($call:literal: $function:ident($($indices:ident)?) $(-> $ret:ty)?;)*
+    ) => {
+        export! {$(
+            ["shmem_" $name $call $suffix]
+            fn(
+                ivars: *mut $t, count: usize, $($indices: *mut usize,)?
+                status: *const c_int, cmp: c_int, $value: $value_type,
+            ) $(-> $ret)? {
+                // SAFETY: what C promises.
+                unsafe { $function(NAME, words(NAME, ivars, count, status, cmp, $values) $(, $indices, count)?) }
+            }
+        )*}
     };
 }
 wait_types! { waits }
@@ -175,9 +162,8 @@ wait_types! { waits }
 macro_rules! old_waits {
     ($($name:literal, $c:literal, $t:ty;)*) => {$(
         export! {
-            ["shmem_" $name "_wait"] fn(word: *mut $t, value: $t) {
-                // SAFETY: what C promises.
-                unsafe { wait(NAME, word, Cmp::Ne, value) }
+            ["shmem_" $name "_wait"] fn(word: Word<$t>, value: $t) {
+                word.wait(NAME, "ivar", Cmp::Ne, value);
             }
         }
     )*};
@@ -185,13 +171,11 @@ macro_rules! old_waits {
 old_wait_types! { old_waits }
 
 export! {
-    ["shmem_wait"] fn(word: *mut c_long, value: c_long) {
-        // SAFETY: what C promises.
-        unsafe { wait(NAME, word, Cmp::Ne, value) }
+    ["shmem_wait"] fn(word: Word<c_long>, value: c_long) {
+        word.wait(NAME, "ivar", Cmp::Ne, value);
     }
-    ["shmem_wait_until"] fn(word: *mut c_long, cmp: c_int, value: c_long) {
+    ["shmem_wait_until"] fn(word: Word<c_long>, cmp: c_int, value: c_long) {
         let cmp = comparison(NAME, cmp);
-        // SAFETY: what C promises.
-        unsafe { wait(NAME, word, cmp, value) }
+        word.wait(NAME, "ivar", cmp, value);
     }
 }

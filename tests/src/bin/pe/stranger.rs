@@ -175,7 +175,7 @@ fn forged() -> Vec<Vec<u8>> {
         };
         [request.encode().as_flattened(), payload].concat()
     };
-    let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, turn: 1, outcomes: 0 };
+    let reply = Reply { source: 1, lane: 0, after: 0, applied: 1, generation: 1, outcomes: 0 };
     let bodies = [
         request(RequestKind::Amo, &[]),
         request(RequestKind::Put, &[0xee; 64]),

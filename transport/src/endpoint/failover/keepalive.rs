@@ -129,11 +129,11 @@ impl Endpoint {
     /// Tells a peer that this endpoint uses `lane`, unless the peer knows already.
     pub(in crate::endpoint) fn greet(&mut self, pe: Pe, lane: usize) {
         let half_open = self.core.profile.caps(lane).half_open;
-        let Some(turn) = self.core.lanes.failover(pe, lane).and_then(|f| f.first_keepalive()) else { return };
+        let Some(generation) = self.core.lanes.failover(pe, lane).and_then(|f| f.first_keepalive()) else { return };
         if half_open && let Some(slot) = self.core.bounce.alloc(Request::alone(0)) {
             // The message announces a move that has already happened.
             let request =
-                self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, turn.into(), 0), 0);
+                self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, (0, generation.into(), 0), 0);
             let theirs = self.core.lanes.theirs(pe, lane) as u8;
             self.send_small(pe, lane, Request { lane: theirs, ..request }, slot);
         }

@@ -76,9 +76,9 @@ pub(super) enum StreamState {
 /// A message that may have to be sent again.
 #[derive(Clone, Copy)]
 pub(super) struct Kept {
-    /// Its position among everything that was posted, and the stream's turn then.
+    /// Its position among everything that was posted, and the stream's generation then.
     serial: u64,
-    turn: u32,
+    generation: u32,
     /// The sequence number of its last request.
     last: u32,
     slot: Slot,
@@ -101,11 +101,11 @@ pub(super) struct Failover {
     cut: Option<Ports>,
     /// The lane whose cut the peer confirms by the answer to the last move of this lane's stream.
     confirms: Option<u8>,
-    /// The turn and serial of the last message of this lane's stream that has been applied.
+    /// The generation and serial of the last message of this lane's stream that has been applied.
     applied: (u32, u64),
     /// The lane that carries this lane's stream, how often it has changed, and the state of the change in progress.
     carrier: u8,
-    turn: u32,
+    generation: u32,
     state: StreamState,
     /// The sequence number of the last request in the outbox.
     pub gathered: u32,
@@ -134,7 +134,7 @@ impl Failover {
             confirms: None,
             applied: (0, 0),
             carrier: lane as u8,
-            turn: 0,
+            generation: 0,
             state: StreamState::Open,
             gathered: 0,
             progress: 0,
@@ -180,9 +180,9 @@ impl Failover {
         self.carrier == self.lane
     }
 
-    /// The turn of the stream, if its messages stay behind writes that are now posted on its lane.
-    pub fn turn(&self) -> Option<u32> {
-        self.is_straight().then_some(self.turn)
+    /// The generation of the stream, if its messages stay behind writes that are now posted on its lane.
+    pub fn generation(&self) -> Option<u32> {
+        self.is_straight().then_some(self.generation)
     }
 
     /// Notes that a work request of so many bytes has completed, successfully or not.
@@ -204,11 +204,11 @@ impl Failover {
         !std::mem::replace(&mut self.used, true)
     }
 
-    /// The stream's turn, if the peer must get a first keepalive over the lane.
+    /// The stream's generation, if the peer must get a first keepalive over the lane.
     pub fn first_keepalive(&mut self) -> Option<u32> {
         let due = self.used && !self.announced && self.health.is_up() && self.is_straight();
         self.announced |= due;
-        due.then_some(self.turn)
+        due.then_some(self.generation)
     }
 
     /// Whether lanes over these rails can replace each other: they give the same guarantees.

@@ -86,7 +86,7 @@ impl Core {
     /// before the lane failed.
     pub(super) fn has_arrived(&mut self, write: &WorkRequest) -> bool {
         let applied = self.lanes.failover(write.dest, write.home.into()).map(|f| f.applied);
-        applied.is_some_and(|(turn, serial)| write.turn == Some(turn) && serial > write.serial)
+        applied.is_some_and(|(generation, serial)| write.generation == Some(generation) && serial > write.serial)
     }
 
     /// Whether any work of a PE waits for another lane.
@@ -124,10 +124,10 @@ impl Endpoint {
             // The new post gets a new id, because the rail may still report the old one.
             let Some(mut request) = self.core.queue.remove(id) else { continue };
             if !matches!(request.work, Work::Amo { .. }) {
-                let stream = self.core.lanes.failover(pe, request.home.into()).map(|f| (f.carrier, f.turn));
+                let stream = self.core.lanes.failover(pe, request.home.into()).map(|f| (f.carrier, f.generation));
                 let stream = stream.filter(|&(carrier, _)| !self.core.lanes.is_down(pe, carrier.into()));
-                (request.lane, request.turn) =
-                    stream.map_or((otherwise as u8, None), |(lane, turn)| (lane, Some(turn)));
+                (request.lane, request.generation) =
+                    stream.map_or((otherwise as u8, None), |(lane, generation)| (lane, Some(generation)));
             }
             (request.next, request.coalesce) = (None, false);
             if self.core.lanes.measures() || request.segmented.is_some() {

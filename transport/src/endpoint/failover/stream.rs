@@ -49,15 +49,17 @@ impl Core {
         {
             self.bounce.free(kept.slot);
             if let Some(f) = self.lanes.failover(pe, lane) {
-                f.applied = (kept.turn, kept.serial);
+                f.applied = (kept.generation, kept.serial);
             }
         }
         self.answered(pe, carrier.into());
     }
 
     /// Notes an answer of the target that knew of this move of `lane`'s stream.
-    pub(in crate::endpoint) fn moved(&mut self, pe: Pe, lane: usize, turn: u32) {
-        let Some(f) = self.lanes.failover(pe, lane).filter(|f| f.state == StreamState::Asked && f.turn == turn) else {
+    pub(in crate::endpoint) fn moved(&mut self, pe: Pe, lane: usize, generation: u32) {
+        let Some(f) =
+            self.lanes.failover(pe, lane).filter(|f| f.state == StreamState::Asked && f.generation == generation)
+        else {
             return;
         };
         f.state = StreamState::Answered;
@@ -79,7 +81,7 @@ impl Endpoint {
     pub(in crate::endpoint) fn keep_and_send(&mut self, pe: Pe, stream: usize, slot: Slot, len: u32, last: u32) {
         let serial = self.core.queue.next_serial();
         let Some(f) = self.core.lanes.failover(pe, stream) else { return };
-        let kept = Kept { serial, turn: f.turn, last, slot, len };
+        let kept = Kept { serial, generation: f.generation, last, slot, len };
         let carrier = f.carrier.into();
         f.used = true;
         f.kept.push_back(kept);
@@ -95,7 +97,7 @@ impl Endpoint {
         let Some(f) = lanes.failover(pe, stream) else { return };
         (f.state, f.progress) = (StreamState::Open, now);
         for kept in &mut f.kept {
-            (kept.serial, kept.turn) = (queue.next_serial(), f.turn);
+            (kept.serial, kept.generation) = (queue.next_serial(), f.generation);
         }
         let carrier = f.carrier.into();
         for kept in f.kept.clone() {
@@ -119,10 +121,10 @@ impl Endpoint {
         let cut = self.core.unconfirmed(pe, Some(to));
         let Some(slot) = self.core.bounce.alloc(Request::alone(0)) else { return };
         let Some(f) = self.core.lanes.failover(pe, stream) else { return };
-        f.turn = f.turn.wrapping_add(1);
+        f.generation = f.generation.wrapping_add(1);
         (f.carrier, f.state, f.progress) = (to as u8, StreamState::Asked, now);
         f.confirms = cut.map(|(lane, _)| lane as u8);
-        let words = (0, f.turn.into(), cut.map_or(0, |(_, cut)| cut.encode()));
+        let words = (0, f.generation.into(), cut.map_or(0, |(_, cut)| cut.encode()));
         let request = self.core.profile.request(RequestKind::Move, AmoOp::Fetch, AmoType::U64, words, 0);
         let theirs = self.core.lanes.theirs(pe, stream) as u8;
         let request = Request { lane: theirs, sequence: applied, urgent: true, ..request };

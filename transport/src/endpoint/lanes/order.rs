@@ -504,21 +504,25 @@ mod tests {
     }
 
     #[test]
-    fn a_put_signal_is_cut_where_pieces_save_more_than_a_round_trip() {
+    fn a_put_signal_is_segmented_where_pieces_save_more_than_a_round_trip() {
         let (mut lanes, profile) = two_lanes_with(true, RailPolicy::Adaptive);
-        let cut = |lanes: &mut Lanes, len| {
+        let segmented = |lanes: &mut Lanes, len| {
             let signal = Signal { offset: 0, value: 1, op: AmoOp::Set };
             let command = Command::PutSignal { dest: 0, source: Source::Stable(std::ptr::null()), len, signal };
             let placed = lanes.place(1, &command, Completion::Signaled, Priority::Urgent, &profile);
             placed.unwrap().1.flags.segmented.is_some()
         };
-        assert!(!cut(&mut lanes, 64 * MEGABYTE), "no speed is known");
+        assert!(!segmented(&mut lanes, 64 * MEGABYTE), "no speed is known");
         // A round trip takes 10 ms at most, and two lanes save half of the time of one.
         (0..2).for_each(|lane| lanes.note_speed(1, lane, (50_000, 40_000), MEGABYTE));
-        assert!(!cut(&mut lanes, MEGABYTE) && !cut(&mut lanes, 2 * MEGABYTE) && cut(&mut lanes, 3 * MEGABYTE));
+        assert!(
+            !segmented(&mut lanes, MEGABYTE)
+                && !segmented(&mut lanes, 2 * MEGABYTE)
+                && segmented(&mut lanes, 3 * MEGABYTE)
+        );
         // Behind other work it took as long: that was the bandwidth.
         (0..2).for_each(|lane| lanes.note_speed(1, lane, (60_000, 40_001), MEGABYTE));
-        assert!(cut(&mut lanes, MEGABYTE));
+        assert!(segmented(&mut lanes, MEGABYTE));
     }
 
     /// The lane of a put.

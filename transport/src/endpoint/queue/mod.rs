@@ -51,8 +51,8 @@ pub(super) struct WorkRequest {
     pub home: u8,
     /// Its position among everything that was posted.
     pub serial: u64,
-    /// The turn of the home lane's stream whose messages stay behind this work request.
-    pub turn: Option<u32>,
+    /// The generation of the home lane's stream whose messages stay behind this work request.
+    pub generation: Option<u32>,
     /// When it was first to be posted, in seconds.
     pub since: u32,
     /// When it was to be posted on its lane, in microseconds, where that is measured.
@@ -93,7 +93,7 @@ impl WorkRequest {
             lane: lane as u8,
             home: lane as u8,
             serial: 0,
-            turn: None,
+            generation: None,
             since: 0,
             posted: 0,
             more: false,

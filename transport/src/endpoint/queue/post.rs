@@ -24,7 +24,7 @@ impl Endpoint {
             c.bytes += request.len as u64;
             if !matches!(request.work, Work::Read { .. }) {
                 c.writes += 1;
-                request.turn = c.failover.as_ref().and_then(|f| f.turn());
+                request.generation = c.failover.as_ref().and_then(|f| f.generation());
             }
             self.core.lanes.begin_bytes(request.lane.into(), request.len as u64);
         }

@@ -1,7 +1,7 @@
 //! Times of transposes, beside the driver's copies.
 
-use symrail::kernels::cuda::Copies;
 use symrail::kernels::cuda::compile::Nvrtc;
+use symrail::kernels::cuda::{Copies, Transfer};
 use symrail_decomp::cuda::GpuMemory;
 use symrail_decomp::{Axis, BlockTime, Crossover, Error, Grid, Transpose};
 
@@ -84,11 +84,12 @@ impl World<'_> {
     /// Microseconds of a copy by the driver.
     fn copy_time(&self, to: GpuMemory, from: GpuMemory) -> f64 {
         let ops = good(self.device.on_stream(&good(Nvrtc::find()))).with_copies(Copies::Engine);
+        let what = Transfer { dest: to.at, source: from.at, bytes: from.bytes as u64 };
         good(self.rt.barrier_all());
         good(self.stream.mark(0));
         for _ in 0..20 {
             // SAFETY: symmetric memory that stays.
-            good(unsafe { ops.put(&self.stream, to.at, from.at, from.bytes as u64, self.rt.my_pe()) });
+            good(unsafe { ops.put(&self.stream, what, self.rt.my_pe()) });
         }
         good(self.stream.mark(1));
         good(self.stream.wait(TIME_LIMIT));
