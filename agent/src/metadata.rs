@@ -63,7 +63,9 @@ impl Metadata {
         let Some((front, tag)) = bytes.len().checked_sub(TAG).map(|at| bytes.split_at(at)) else {
             return Err(refused("it is too short"));
         };
-        let metadata: Metadata = encoding::decode(front, "metadata", 0).map_err(|error| refused(&error.to_string()))?;
+        // The decoder's error names a PE of a job, which is none of an agent's words.
+        let metadata: Metadata = encoding::decode(front, "metadata", 0)
+            .map_err(|_| refused("it is incomplete, or not what an agent of this version has exported"))?;
         if metadata.magic != MAGIC {
             return Err(refused("it is not that of an agent of this version"));
         }

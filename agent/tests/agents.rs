@@ -107,6 +107,8 @@ fn metadata_is_complete_or_partial_and_is_refused_when_it_was_changed() {
             assert!(a.agent.load(&metadata[..at]).is_err());
         }
     }
+    let error = a.agent.load(&part[..part.len() - 8]).unwrap_err().to_string();
+    assert!(error.contains("incomplete") && !error.contains("PE 0"), "{error}");
     let namesake = Member::new("left", PROVIDERS[0], 64).unwrap();
     let error = a.agent.load(&namesake.agent.metadata()).unwrap_err().to_string();
     assert!(error.contains("this agent's name"), "{error}");
