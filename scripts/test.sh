@@ -177,7 +177,7 @@ script() { # log name script: exit code 0: passed; 77: skipped
 
 # One way on all machines: the harness that comes with Rust; its tests of one binary share a process, as they expect.
 workspace() { # log options…
-  run "$1" 600 env RUST_TEST_THREADS=$((1 + $(nproc))) cargo test --workspace --no-fail-fast "${@:2}" -- --show-output
+  run "$1" 900 env RUST_TEST_THREADS=$((1 + $(nproc))) cargo test --workspace --no-fail-fast "${@:2}" -- --show-output
 }
 # Tests that compute, and have no time limits.
 computing="torture simulated nvrtc emulated"
