@@ -258,18 +258,21 @@ mod tests {
         let proxy = Proxy::start(Engine::new(endpoint), options).unwrap();
         let driver = proxy.driver();
         let asleep = || driver.asleep.load(Ordering::Relaxed);
-        let mut awake: Vec<_> = (0..9)
-            .map(|_| {
-                wait_until(asleep);
-                let (begun, woken) = (Instant::now(), driver.woken());
-                driver.expect_traffic();
-                wait_until(|| driver.woken() > woken);
-                wait_until(asleep);
-                begun.elapsed()
-            })
-            .collect();
-        awake.sort();
-        // Else it is soon asleep again.
-        assert!(awake[4] > POLL / 2, "{awake:?}");
+        let median = || {
+            let mut awake: Vec<_> = (0..9)
+                .map(|_| {
+                    wait_until(asleep);
+                    let (begun, woken) = (Instant::now(), driver.woken());
+                    driver.expect_traffic();
+                    wait_until(|| driver.woken() > woken);
+                    wait_until(asleep);
+                    begun.elapsed()
+                })
+                .collect();
+            awake.sort();
+            awake[4]
+        };
+        // Else it is soon asleep again, as it is also while other threads want its core.
+        assert!((0..20).any(|_| median() > POLL / 2), "it does not poll");
     }
 }
