@@ -16,23 +16,23 @@ fn mapped() {
 
 #[test]
 fn wire_and_mapped_and_own_and_devices() {
-    ONE_RAIL.of(hammer(), 4).args([150]).succeed();
+    ONE_RAIL.of(hammer(), 4).args([300]).succeed();
 }
 
 #[test]
 fn two_rails() {
-    ROUND_ROBIN.of(hammer(), 4).args([150]).succeed();
+    ROUND_ROBIN.of(hammer(), 4).args([300]).succeed();
 }
 
 /// The two threads of each device send requests to two agents.
 #[test]
 fn two_proxy_threads() {
-    TWO_THREADS.of(hammer(), 4).args([150]).succeed();
+    TWO_THREADS.of(hammer(), 4).args([300]).succeed();
 }
 
 #[test]
 fn shm() {
-    SHM.of(hammer(), 4).args([150]).succeed();
+    SHM.of(hammer(), 4).args([300]).succeed();
 }
 
 #[test]
