@@ -203,9 +203,9 @@ heading "tests of the workspace"
 workspace it --test it > "$logs/it.out" 2>&1 &
 it=$!
 # shellcheck disable=SC2086
-elsewhere=$(printf '*/%s-*|' it $computing)
-others="['sh', '-c', 'case \$0 in ${elsewhere%|}) ;; *) exec \"\$0\" \"\$@\" ;; esac']"
-workspace others --config "target.'cfg(unix)'.runner = $others"
+not_here=$(printf '*/%s-*|' it $computing)
+runner="['sh', '-c', 'case \$0 in ${not_here%|}) ;; *) exec \"\$0\" \"\$@\" ;; esac']"
+workspace others --config "target.'cfg(unix)'.runner = $runner"
 others=$?
 wait $it
 it=$?
