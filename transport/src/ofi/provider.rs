@@ -1,7 +1,8 @@
 //! Facts about libfabric's providers that they do not report: one line each, in this file only.
 
 /// Providers to try when none is named, best first: real fabrics, then TCP. `shm` is not among them because it cannot
-/// leave the host, and `sockets` because its progress thread sleeps for milliseconds.
+/// leave the host, and `sockets` because its progress thread sleeps for milliseconds, and because its connections can
+/// stop for good once their receive buffers are full: it waits for a whole header before it reads any of it.
 pub(super) const PREFERENCE: [&str; 7] = ["efa", "cxi", "opx", "psm3", "verbs;ofi_rxm", "tcp;ofi_rxm", "tcp"];
 
 /// The traits of a provider, or of one layer of a provider whose name lists several, separated by semicolons. The

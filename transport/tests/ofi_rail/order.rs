@@ -3,15 +3,15 @@
 use super::*;
 
 /// Puts, each with a message about it, on one rail: no message may overtake its put where the rail guarantees the
-/// order.
-fn keeps_order(setup: &Setup, rounds: u64) {
+/// order. Every eighth put has `long` bytes.
+fn keeps_order(setup: &Setup, rounds: u64, long: usize) {
     const SLOTS: usize = 32;
     let Some(mut pair) = Pair::start(setup) else { return };
     let order = pair.side.rails[0].caps().order;
     assert!(order.write_after_write && order.send_after_write && order.send_after_send, "{order:?}");
     for round in 1..=rounds {
-        // Every eighth put is longer than any eager protocol. Its last word carries the value.
-        let len = if round % 8 == 0 { 40_000 } else { 8 };
+        // A put's last word carries the value.
+        let len = if round % 8 == 0 { long } else { 8 };
         let slot = round as usize % SLOTS;
         let (from, last) = (slot * 40_960, slot * 40_960 + len - 8);
         // The slot's earlier put and message must have left.
@@ -33,28 +33,34 @@ fn keeps_order(setup: &Setup, rounds: u64) {
     assert!(pair.side.seen.failed.is_empty() && pair.side.seen.broken.is_empty(), "{:?}", pair.side.seen);
 }
 
+/// Longer than any eager protocol.
+const LONG: usize = 40_000;
+
 #[test]
 #[serial]
 fn keeps_order_over_tcp() {
-    keeps_order(&Setup::new("tcp", "127.0.0.2"), 10_000);
+    keeps_order(&Setup::new("tcp", "127.0.0.2"), 10_000, LONG);
 }
 
 #[test]
 #[serial]
 fn keeps_order_over_shm() {
-    keeps_order(&SHM, 10_000);
+    keeps_order(&SHM, 10_000, LONG);
 }
 
 #[test]
 #[serial]
 fn keeps_order_over_net() {
-    keeps_order(&NET, 10_000);
+    keeps_order(&NET, 10_000, LONG);
 }
 
 #[test]
 #[serial]
 fn keeps_order_over_sockets() {
-    keeps_order(&SOCKETS, 300);
+    // The provider waits for a whole header before it reads any of it. When the receive buffer of a connection is full,
+    // TCP does not open the window for the rest of that header, and both wait without end (3 of 600 runs with `LONG`):
+    // what is under way at once has to fit into the receive buffer, 128 KiB.
+    keeps_order(&SOCKETS, 300, 4_000);
 }
 
 /// A write is not delivered before the target's provider has handled it, though it may be transmitted.
