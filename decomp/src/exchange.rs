@@ -299,9 +299,9 @@ impl Exchange {
     /// Waits for a word of this round: ready words by slot, then arrived words, without those that are `done`.
     pub fn wait(&self, done: &[i32]) -> Result<()> {
         let words = self.word(READY, 0);
-        let set = WordSet::each_of(words.cast_const(), Cmp::Ge, &self.wanted).without(done);
-        // SAFETY: the two arrays are contiguous and aligned.
-        with_timeout(self.runtime().timeout(), || unsafe { self.runtime().wait_until_any(&set) })?;
+        // SAFETY: the two arrays are contiguous and aligned, and stay as long as the exchange.
+        let set = unsafe { WordSet::each_of(words.cast_const(), Cmp::Ge, &self.wanted) }.without(done);
+        with_timeout(self.runtime().timeout(), || self.runtime().wait_until_any(&set))?;
         Ok(())
     }
 

@@ -91,23 +91,21 @@ impl Agent {
             return Err(raise(Kind::Argument, "the array is not contiguous: register the one that it is a part of"));
         }
         let span = view.bounds();
-        let base = std::ptr::with_exposed_provenance_mut::<u8>(span.address());
-        let (base, bytes) = (Address(base), span.bytes());
-        let gpu =
-            view.gpu.map(|gpu| if gpu == ANY_GPU { device_of(base.get().addr() as u64).unwrap_or(gpu) } else { gpu });
+        let (base, bytes) = (span.address(), span.bytes());
+        let gpu = view.gpu.map(|gpu| if gpu == ANY_GPU { device_of(base as u64).unwrap_or(gpu) } else { gpu });
         // SAFETY: the array is kept until the memory is deregistered, or the agent was dropped. Python's programs must
         // expect that the memory of a registered array changes.
         let registered = py.detach(|| unsafe {
             match gpu {
-                Some(gpu) => self.agent.register_device(base.get().addr() as u64, bytes as u64, gpu),
-                None => self.agent.register(base.get(), bytes),
+                Some(gpu) => self.agent.register_device(base as u64, bytes as u64, gpu),
+                None => self.agent.register(std::ptr::with_exposed_provenance_mut(base), bytes),
             }
         });
         let id = registered.map_err(raised)?;
         // A tensor may get other storage; its alias keeps this one.
         let kept = array.call_method0("detach").unwrap_or_else(|_| array.clone());
         lock(&self.arrays).insert(id, kept.unbind());
-        Ok((id, span.address(), bytes))
+        Ok((id, base, bytes))
     }
 
     fn deregister(&self, py: Python<'_>, id: MemoryId) -> PyResult<()> {
@@ -186,20 +184,6 @@ impl Agent {
         Ok(found.map(|found| (found.agent, PyBytes::new(py, &found.message))))
     }
 }
-
-/// An address that another thread's code may get.
-struct Address(*mut u8);
-
-impl Address {
-    fn get(&self) -> *mut u8 {
-        self.0
-    }
-}
-
-// SAFETY: it is not dereferenced.
-unsafe impl Send for Address {}
-// SAFETY: as above.
-unsafe impl Sync for Address {}
 
 #[pymethods]
 impl AgentTransfer {

@@ -23,6 +23,7 @@ use crate::sides::Sides;
 use crate::stream;
 use crate::team::Team;
 use crate::torch;
+use crate::view::Span;
 use crate::words::{self, Amo};
 
 /// One PE of a job. `symrail.init` makes it.
@@ -52,6 +53,19 @@ enum Transfer {
 }
 
 impl Runtime {
+    /// A word, and a chain: the word of this PE that says that it has ended, and the PE.
+    fn chain(
+        &self,
+        words: &Bound<'_, PyAny>,
+        offset: usize,
+        ended: usize,
+        remote_pe: i64,
+    ) -> PyResult<(Span, (Span, Pe))> {
+        self.job.running()?;
+        let word = words::signal_word(&self.job, words, offset)?;
+        Ok((word, (words::signal_word(&self.job, words, ended)?, self.job.pe(remote_pe)?)))
+    }
+
     /// The PE's job.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
@@ -463,9 +477,7 @@ impl Runtime {
         remote_pe: i64,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.job.running()?;
-        let word = words::signal_word(&self.job, words, offset)?;
-        let chain = (words::signal_word(&self.job, words, ended)?, self.job.pe(remote_pe)?);
+        let (word, chain) = self.chain(words, offset, ended, remote_pe)?;
         let stream = stream::handle(stream)?;
         words.py().detach(|| self.job.streams()?.wait_in_chain(word, least..=most, chain, stream))
     }
@@ -483,9 +495,7 @@ impl Runtime {
         remote_pe: i64,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.job.running()?;
-        let word = words::signal_word(&self.job, words, offset)?;
-        let chain = (words::signal_word(&self.job, words, ended)?, self.job.pe(remote_pe)?);
+        let (word, chain) = self.chain(words, offset, ended, remote_pe)?;
         let stream = stream::handle(stream)?;
         let view = |array: &Bound<'_, PyAny>, role: &str| self.job.any_view(array, role);
         let both = both.map(|(to, from)| Ok::<_, PyErr>((view(&to, "dst")?, view(&from, "src")?))).transpose()?;

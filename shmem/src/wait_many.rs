@@ -19,12 +19,14 @@ enum Wanted<T> {
     Each(*const T),
 }
 
-/// Consecutive words of this PE's memory, each with a comparison.
+/// Consecutive words of this PE's memory, each with a comparison. Who makes a set vouches for its memory, so that waits
+/// for it are safe.
 ///
 /// ```
 /// use symrail::{Cmp, WordSet};
 /// let words = [3u64, 0, 7];
-/// let set = WordSet::all_of(words.as_ptr(), 3, Cmp::Gt, 1).without(&[0, 0, 1]);
+/// // SAFETY: three words, which live as long as the set.
+/// let set = unsafe { WordSet::all_of(words.as_ptr(), 3, Cmp::Gt, 1) }.without(&[0, 0, 1]);
 /// assert_eq!(set.included().collect::<Vec<_>>(), [0, 1]);
 /// ```
 #[derive(Debug, Clone, Copy)]
@@ -46,21 +48,27 @@ thread_local! {
 
 impl<'a, T: WaitWord> WordSet<'a, T> {
     /// `count` words from `words` on, all compared with `value`.
+    ///
+    /// # Safety
+    /// The words are aligned and valid for atomic reads as long as the set is used.
     #[must_use]
-    pub fn all_of(words: *const T, count: usize, cmp: Cmp, value: T) -> Self {
+    pub unsafe fn all_of(words: *const T, count: usize, cmp: Cmp, value: T) -> Self {
         Self::new(words, count, cmp, Wanted::One(value))
     }
 
     /// As many words as there are values, each compared with its own value.
+    ///
+    /// # Safety
+    /// As for [`WordSet::all_of`].
     #[must_use]
-    pub fn each_of(words: *const T, cmp: Cmp, values: &'a [T]) -> Self {
+    pub unsafe fn each_of(words: *const T, cmp: Cmp, values: &'a [T]) -> Self {
         Self::new(words, values.len(), cmp, Wanted::Each(values.as_ptr()))
     }
 
     /// As [`WordSet::each_of`], with `count` values that others may change meanwhile.
     ///
     /// # Safety
-    /// The values are aligned and valid for atomic reads as long as the set is used.
+    /// As for [`WordSet::all_of`], of the words and the values.
     #[must_use]
     pub unsafe fn each_of_shared(words: *const T, count: usize, cmp: Cmp, values: *const T) -> Self {
         Self::new(words, count, cmp, Wanted::Each(values))
@@ -98,45 +106,35 @@ impl<'a, T: WaitWord> WordSet<'a, T> {
         (0..self.count).filter(move |&i| set.includes(i))
     }
 
-    /// Whether word `i` compares as asked now.
-    ///
-    /// # Safety
-    /// The words are valid for reads and aligned.
-    pub(crate) unsafe fn holds(&self, ops: &Operations<'_>, i: usize) -> bool {
+    /// Whether word `i`, one of [`WordSet::included`], compares as asked now.
+    pub(crate) fn holds(&self, ops: &Operations<'_>, i: usize) -> bool {
         let value = match self.wanted {
             Wanted::One(value) => value,
             // SAFETY: there are as many values as words; the caller that made the set keeps them valid and aligned.
             Wanted::Each(values) => T::from_low(unsafe { load(values.wrapping_add(i).cast(), size_of::<T>()) }),
         };
-        // SAFETY: the caller's promise; `i` is below the count.
+        // SAFETY: one of the words, which the caller that made the set keeps valid and aligned.
         unsafe { ops.test_once(self.words.add(i)) }.is_some_and(|now| self.cmp.holds(now, value))
     }
 
-    /// # Safety
-    /// As for [`WordSet::holds`].
-    pub(crate) unsafe fn all_hold(&self, ops: &Operations<'_>) -> bool {
-        // SAFETY: the caller's promise.
-        self.included().all(|i| unsafe { self.holds(ops, i) })
+    pub(crate) fn all_hold(&self, ops: &Operations<'_>) -> bool {
+        self.included().all(|i| self.holds(ops, i))
     }
 
-    /// # Safety
-    /// As for [`WordSet::holds`].
-    pub(crate) unsafe fn find(&self, ops: &Operations<'_>) -> Option<usize> {
+    pub(crate) fn find(&self, ops: &Operations<'_>) -> Option<usize> {
         // Each search starts at another word, so that a word that always holds does not hide the others.
         let start = TURN.replace(TURN.get().wrapping_add(1)) % self.count.max(1);
         let mut in_turn = (start..self.count).chain(0..start).filter(|&i| self.includes(i));
-        // SAFETY: the caller's promise.
-        in_turn.find(|&i| unsafe { self.holds(ops, i) })
+        in_turn.find(|&i| self.holds(ops, i))
     }
 
     /// Writes the indexes of words that hold to `found`, and returns how many: at most `room`.
     ///
     /// # Safety
-    /// As for [`WordSet::holds`]; `found` is aligned and valid for writes of `room` indexes.
+    /// `found` is aligned and valid for writes of `room` indexes.
     pub(crate) unsafe fn find_some(&self, ops: &Operations<'_>, found: *mut usize, room: usize) -> usize {
+        let holding = self.included().filter(|&i| self.holds(ops, i));
         // SAFETY: the caller's promise.
-        let holding = self.included().filter(|&i| unsafe { self.holds(ops, i) });
-        // SAFETY: as above.
         holding.take(room).enumerate().map(|(n, i)| unsafe { found.add(n).write(i) }).count()
     }
 }
@@ -150,7 +148,7 @@ mod tests {
     #[test]
     fn statuses_that_others_change_are_read_each_time() {
         let (words, status) = ([0u64; 2], [const { AtomicI32::new(0) }; 2]);
-        // SAFETY: as many statuses as words, which live as long as the set.
+        // SAFETY: words and as many statuses, which live as long as the set.
         let set = unsafe { WordSet::all_of(words.as_ptr(), 2, Cmp::Eq, 0).without_shared(status.as_ptr().cast()) };
         assert_eq!(set.included().collect::<Vec<_>>(), [0, 1]);
         status[0].store(1, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr;
 
 use symrail::Settings;
 use symrail_core::{CPointer, CText};
@@ -126,22 +127,15 @@ nccl! {
     }
 }
 
-/// The keys of all parameters.
-struct Keys(Vec<*const c_char>);
-
-// SAFETY: addresses of texts that stay for ever.
-unsafe impl Send for Keys {}
-// SAFETY: as above.
-unsafe impl Sync for Keys {}
-
 nccl! {
     fn ncclParamGetAllParameterKeys(table: CPointer<*mut *const c_char>, len: CPointer<c_int>) leaves (true) {
-        static KEYS: OnceLock<Keys> = OnceLock::new();
-        let text = |variable: &Variable| CString::new(variable.name).unwrap_or_default().into_raw().cast_const();
-        let keys = KEYS.get_or_init(|| Keys(VARIABLES.iter().map(text).collect()));
+        // Texts that stay for ever. An atomic pointer has the form of a pointer.
+        static KEYS: OnceLock<Vec<AtomicPtr<c_char>>> = OnceLock::new();
+        let text = |variable: &Variable| CString::new(variable.name).unwrap_or_default().into_raw().into();
+        let keys = KEYS.get_or_init(|| VARIABLES.iter().map(text).collect());
         let (table, len) = (given("table", table)?, given("tableLen", len)?);
-        table.set(keys.0.as_ptr().cast_mut());
-        len.set(keys.0.len() as c_int);
+        table.set(keys.as_ptr().cast_mut().cast());
+        len.set(keys.len() as c_int);
         Ok(())
     }
 }

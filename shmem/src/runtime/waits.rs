@@ -165,18 +165,12 @@ impl Runtime {
     ///
     /// It waits for each word in turn, so a word may have changed again when this returns.
     ///
-    /// # Safety
-    /// The set's words are valid for reads and aligned.
-    ///
     /// # Errors
     /// As for [`Runtime::wait_until`].
-    pub unsafe fn wait_until_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<()> {
+    pub fn wait_until_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<()> {
         let ops = self.operations();
         for i in set.included() {
-            ops.wait_for("wait_until_all", self.anybody(), || {
-                // SAFETY: the caller's promise.
-                unsafe { set.holds(&ops, i) }.then_some(())
-            })?;
+            ops.wait_for("wait_until_all", self.anybody(), || set.holds(&ops, i).then_some(()))?;
         }
         Ok(())
     }
@@ -184,38 +178,29 @@ impl Runtime {
     /// Waits until a word of the set compares as asked and returns its index; if several do, calls return them in turn.
     /// `None` at once if none is included.
     ///
-    /// # Safety
-    /// As for [`Runtime::wait_until_all`].
-    ///
     /// # Errors
     /// As for [`Runtime::wait_until`].
-    pub unsafe fn wait_until_any<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<Option<usize>> {
+    pub fn wait_until_any<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Result<Option<usize>> {
         if set.included().next().is_none() {
             return Ok(None);
         }
-        // SAFETY: the caller's promise.
-        self.operations()
-            .wait_for("wait_until_any", self.anybody(), || unsafe { set.find(&self.operations()) })
-            .map(Some)
+        self.operations().wait_for("wait_until_any", self.anybody(), || set.find(&self.operations())).map(Some)
     }
 
     /// Waits until at least one word of the set compares as asked. Writes the indexes of those that do, in order, to
     /// `found` (as many as fit) and returns how many it wrote. 0 at once if none is included or `found` is empty.
     ///
-    /// # Safety
-    /// As for [`Runtime::wait_until_all`].
-    ///
     /// # Errors
     /// As for [`Runtime::wait_until`].
-    pub unsafe fn wait_until_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> Result<usize> {
-        // SAFETY: the caller's promise; a slice has room for as many indexes.
+    pub fn wait_until_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> Result<usize> {
+        // SAFETY: a slice has room for as many indexes.
         unsafe { self.wait_until_some_at(set, found.as_mut_ptr(), found.len()) }
     }
 
     /// As [`Runtime::wait_until_some`], with space for `room` indexes in memory that others may read.
     ///
     /// # Safety
-    /// As there; `found` is aligned and valid for writes.
+    /// `found` is aligned and valid for writes.
     ///
     /// # Errors
     /// As there.
@@ -237,12 +222,8 @@ impl Runtime {
     }
 
     /// Whether all words of the set compare as asked now. Makes progress if not.
-    ///
-    /// # Safety
-    /// As for [`Runtime::wait_until_all`].
-    pub unsafe fn test_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> bool {
-        // SAFETY: the caller's promise.
-        let holds = unsafe { set.all_hold(&self.operations()) };
+    pub fn test_all<T: WaitWord>(&self, set: &WordSet<'_, T>) -> bool {
+        let holds = set.all_hold(&self.operations());
         if !holds {
             self.progress();
         }
@@ -251,12 +232,8 @@ impl Runtime {
 
     /// A word of the set that compares as asked now; if several do, calls return them in turn. Makes progress if there
     /// is none.
-    ///
-    /// # Safety
-    /// As for [`Runtime::wait_until_all`].
-    pub unsafe fn test_any<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Option<usize> {
-        // SAFETY: the caller's promise.
-        let found = unsafe { set.find(&self.operations()) };
+    pub fn test_any<T: WaitWord>(&self, set: &WordSet<'_, T>) -> Option<usize> {
+        let found = set.find(&self.operations());
         if found.is_none() {
             self.progress();
         }
@@ -265,18 +242,15 @@ impl Runtime {
 
     /// Writes the indexes of the words that compare as asked now to `found`, and returns how many it wrote. Makes
     /// progress if there are none.
-    ///
-    /// # Safety
-    /// As for [`Runtime::wait_until_all`].
-    pub unsafe fn test_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> usize {
-        // SAFETY: the caller's promise; a slice has room for as many indexes.
+    pub fn test_some<T: WaitWord>(&self, set: &WordSet<'_, T>, found: &mut [usize]) -> usize {
+        // SAFETY: a slice has room for as many indexes.
         unsafe { self.test_some_at(set, found.as_mut_ptr(), found.len()) }
     }
 
     /// As [`Runtime::test_some`], with space for `room` indexes in memory that others may read.
     ///
     /// # Safety
-    /// As there; `found` is aligned and valid for writes.
+    /// `found` is aligned and valid for writes.
     pub unsafe fn test_some_at<T: WaitWord>(&self, set: &WordSet<'_, T>, found: *mut usize, room: usize) -> usize {
         // SAFETY: the caller's promise.
         let count = unsafe { set.find_some(&self.operations(), found, room) };

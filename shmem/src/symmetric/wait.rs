@@ -77,8 +77,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// # Errors
     /// As for [`SymView::wait_until`].
     pub fn wait_until_all(&self, elements: &Elements<'_, T>) -> Result<()> {
-        // SAFETY: the words of a checked set are in this PE's committed heap and aligned.
-        unsafe { self.runtime().wait_until_all(&self.words(elements)?) }
+        self.runtime().wait_until_all(&self.words(elements)?)
     }
 
     /// Waits until an element of the set compares as asked and returns its index in the set; `None` if there are none.
@@ -86,8 +85,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// # Errors
     /// As for [`SymView::wait_until`].
     pub fn wait_until_any(&self, elements: &Elements<'_, T>) -> Result<Option<usize>> {
-        // SAFETY: as for `wait_until_all`.
-        unsafe { self.runtime().wait_until_any(&self.words(elements)?) }
+        self.runtime().wait_until_any(&self.words(elements)?)
     }
 
     /// Waits until at least one element of the set compares as asked and returns the indexes in the set of those that
@@ -97,8 +95,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// As for [`SymView::wait_until`].
     pub fn wait_until_some(&self, elements: &Elements<'_, T>) -> Result<Vec<usize>> {
         let mut found = vec![0; elements.count];
-        // SAFETY: as for `wait_until_all`.
-        let count = unsafe { self.runtime().wait_until_some(&self.words(elements)?, &mut found) }?;
+        let count = self.runtime().wait_until_some(&self.words(elements)?, &mut found)?;
         found.truncate(count);
         Ok(found)
     }
@@ -108,8 +105,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn test_all(&self, elements: &Elements<'_, T>) -> Result<bool> {
-        // SAFETY: as for `wait_until_all`.
-        Ok(unsafe { self.runtime().test_all(&self.words(elements)?) })
+        Ok(self.runtime().test_all(&self.words(elements)?))
     }
 
     /// The index in the set of an element that compares as asked now. Makes progress if there is none.
@@ -117,8 +113,7 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn test_any(&self, elements: &Elements<'_, T>) -> Result<Option<usize>> {
-        // SAFETY: as for `wait_until_all`.
-        Ok(unsafe { self.runtime().test_any(&self.words(elements)?) })
+        Ok(self.runtime().test_any(&self.words(elements)?))
     }
 
     /// The indexes in the set of the elements that compare as asked now. Makes progress if there are none.
@@ -127,17 +122,19 @@ impl<T: Symmetric + WaitWord> SymView<'_, T> {
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds).
     pub fn test_some(&self, elements: &Elements<'_, T>) -> Result<Vec<usize>> {
         let mut found = vec![0; elements.count];
-        // SAFETY: as for `wait_until_all`.
-        let count = unsafe { self.runtime().test_some(&self.words(elements)?, &mut found) };
+        let count = self.runtime().test_some(&self.words(elements)?, &mut found);
         found.truncate(count);
         Ok(found)
     }
 
-    fn words<'a>(&self, elements: &Elements<'a, T>) -> Result<WordSet<'a, T>> {
+    fn words<'a>(&'a self, elements: &Elements<'a, T>) -> Result<WordSet<'a, T>> {
         let words = self.own(elements.start, elements.count)?;
-        let set = match elements.one {
-            Some(value) => WordSet::all_of(words, elements.count, elements.cmp, value),
-            None => WordSet::each_of(words, elements.cmp, elements.each),
+        // SAFETY: so many aligned words of this PE's committed heap, which `self` keeps.
+        let set = unsafe {
+            match elements.one {
+                Some(value) => WordSet::all_of(words, elements.count, elements.cmp, value),
+                None => WordSet::each_of(words, elements.cmp, elements.each),
+            }
         };
         Ok(set.without(elements.status))
     }

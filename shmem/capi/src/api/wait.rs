@@ -33,36 +33,34 @@ unsafe fn words<'a, T: WaitWord + 'a>(
         return None;
     }
     must_hold_words(function, "ivars", words, count);
-    let set = match values {
-        Values::One(value) => WordSet::all_of(words, count, cmp, value),
-        Values::Each(values) => {
-            must_hold_words(function, "cmp_values", values, count);
-            // SAFETY: the caller's promise.
-            unsafe { WordSet::each_of_shared(words, count, cmp, values) }
-        }
-    };
-    if status.is_null() {
-        return Some(set);
+    if let Values::Each(values) = values {
+        must_hold_words(function, "cmp_values", values, count);
     }
-    must_hold_words(function, "status", status, count);
+    if !status.is_null() {
+        must_hold_words(function, "status", status, count);
+    }
     // SAFETY: the caller's promise.
-    Some(unsafe { set.without_shared(status) })
+    unsafe {
+        let set = match values {
+            Values::One(value) => WordSet::all_of(words, count, cmp, value),
+            Values::Each(values) => WordSet::each_of_shared(words, count, cmp, values),
+        };
+        Some(if status.is_null() { set } else { set.without_shared(status) })
+    }
 }
 
-unsafe fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
+fn wait_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) {
     let runtime = &job(function).runtime;
     if let Some(set) = set {
-        // SAFETY: what C promises: aligned words of this PE's memory.
-        check(function, unsafe { runtime.wait_until_all(&set) });
+        check(function, runtime.wait_until_all(&set));
     }
 }
 
 /// Returns SIZE_MAX if there is no word to wait for.
-unsafe fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
+fn wait_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
     let runtime = &job(function).runtime;
     let Some(set) = set else { return usize::MAX };
-    // SAFETY: as for `wait_all`.
-    check(function, unsafe { runtime.wait_until_any(&set) }).unwrap_or(usize::MAX)
+    check(function, runtime.wait_until_any(&set)).unwrap_or(usize::MAX)
 }
 
 unsafe fn wait_some<T: WaitWord>(
@@ -74,7 +72,7 @@ unsafe fn wait_some<T: WaitWord>(
     must_hold(function, "indices", indices, room);
     let runtime = &job(function).runtime;
     let Some(set) = set else { return 0 };
-    // SAFETY: as for `wait_all`.
+    // SAFETY: what C promises: room for as many indices as there are words.
     check(function, unsafe { runtime.wait_until_some_at(&set, indices, room) })
 }
 
@@ -85,16 +83,14 @@ fn test<T: WaitWord>(function: &str, word: Word<T>, cmp: c_int, value: T) -> c_i
     unsafe { job(function).runtime.test(word, cmp, value) }.into()
 }
 
-unsafe fn test_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> c_int {
+fn test_all<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> c_int {
     let runtime = &job(function).runtime;
-    // SAFETY: as for `wait_all`.
-    set.is_none_or(|set| unsafe { runtime.test_all(&set) }).into()
+    set.is_none_or(|set| runtime.test_all(&set)).into()
 }
 
-unsafe fn test_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
+fn test_any<T: WaitWord>(function: &str, set: Option<WordSet<'_, T>>) -> usize {
     let runtime = &job(function).runtime;
-    // SAFETY: as for `wait_all`.
-    set.and_then(|set| unsafe { runtime.test_any(&set) }).unwrap_or(usize::MAX)
+    set.and_then(|set| runtime.test_any(&set)).unwrap_or(usize::MAX)
 }
 
 unsafe fn test_some<T: WaitWord>(
@@ -105,7 +101,7 @@ unsafe fn test_some<T: WaitWord>(
 ) -> usize {
     must_hold(function, "indices", indices, room);
     let runtime = &job(function).runtime;
-    // SAFETY: as for `wait_all`.
+    // SAFETY: as for `wait_some`.
     set.map_or(0, |set| unsafe { runtime.test_some_at(&set, indices, room) })
 }
 
