@@ -390,7 +390,7 @@ fn wrong_arguments_are_answered_with_right_ones() {
         for word in words {
             assert!(text.contains(word), "{args:?}: no {word} in {text}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }
 

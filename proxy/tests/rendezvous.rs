@@ -174,7 +174,7 @@ fn a_listener_that_is_gone_is_not_dialed_for_long() {
         Err(error) => error,
     };
     assert!(matches!(error, Error::PeerLost { .. } | Error::System { .. }), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}: {error}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}: {error}", begun.elapsed());
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn a_pe_that_is_killed_is_named_to_all_even_if_it_ran_a_relay() {
             let named = format!(" cannot complete: PE {victim} died");
             assert!(["barrier 2", "allgather 3"].iter().any(|step| text.contains(&format!("{step}{named}"))), "{text}");
         }
-        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(started.elapsed() < Duration::from_secs(50));
     }
 }
 
