@@ -180,7 +180,7 @@ workspace() { # log options…
   run "$1" 900 env RUST_TEST_THREADS=$((1 + $(nproc))) cargo test --workspace --no-fail-fast "${@:2}" -- --show-output
 }
 # Tests that compute, and have no time limits.
-computing="torture simulated nvrtc emulated"
+computing="torture simulated nvrtc computing"
 
 # Beside the guest only what has no time limits, in the time that it leaves: an emulated machine gets its time limits by
 # the processors that it has.
