@@ -32,7 +32,7 @@ miri() {
   check "codes, AMOs, segments" cargo +nightly miri test -p symrail-core --lib
   check "messages and tables" cargo +nightly miri test -p symrail-transport --lib -- wire:: endpoint::queue
   # Miri cannot wait for descriptors, and eight threads take it very long.
-  check "channel" cargo +nightly miri test -p symrail-proxy --test codec --test channel -- \
+  check "channel" cargo +nightly miri test -p symrail-proxy --test it -- codec:: channel:: \
     --skip sleep --skip doorbell --skip eight_producers
 }
 

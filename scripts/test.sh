@@ -180,7 +180,7 @@ workspace() { # log options…
   run "$1" 900 env RUST_TEST_THREADS=$((1 + $(nproc))) cargo test --workspace --no-fail-fast "${@:2}" -- --show-output
 }
 # Tests that compute, and have no time limits.
-computing="torture simulated nvrtc emulated"
+computing="torture simulated nvrtc computing"
 
 # Beside the guest only what has no time limits, in the time that it leaves: an emulated machine gets its time limits by
 # the processors that it has.
@@ -199,23 +199,29 @@ python_package > "$logs/beside.out" 2>&1 &
 beside=$!
 
 heading "tests of the workspace"
-# Programs named `it` are half of the work. `--lib` in place of a runner would also build libraries without tests.
-workspace it --test it > "$logs/it.out" 2>&1 &
-it=$!
+# The programs `it` of these packages are half of the work. `--lib` in place of a runner would also build libraries
+# without tests.
+packages="symrail-tests symrail-c symrail-kernels symrail-ep symrail-decomp"
+runner() { # a branch of a shell's `case`, of PACKAGE:PROGRAM: what is done with a program of tests
+  echo "target.'cfg(unix)'.runner = ['sh', '-c', 'case \$CARGO_PKG_NAME:\$0 in $1 esac']"
+}
+# shellcheck disable=SC2016
+it_runs='exec "$0" "$@" ;;'
 # shellcheck disable=SC2086
-not_here=$(printf '*/%s-*|' it $computing)
-runner="['sh', '-c', 'case \$0 in ${not_here%|}) ;; *) exec \"\$0\" \"\$@\" ;; esac']"
-workspace others --config "target.'cfg(unix)'.runner = $runner"
+in_half=$(printf '|%s:*/it-*' $packages) not_here=$in_half$(printf '|*/%s-*' $computing)
+workspace half --test it --config "$(runner "${in_half#|}) $it_runs")" > "$logs/half.out" 2>&1 &
+half=$!
+workspace others --config "$(runner "${not_here#|}) ;; *) $it_runs")"
 others=$?
-wait $it
-it=$?
-cat "$logs/it.out"
+wait $half
+half=$?
+cat "$logs/half.out"
 wait $computing_tests
 computing=$?
 cat "$logs/beside-guest.out"
 wait $beside
 cat "$logs/beside.out"
-for log in it others computing; do
+for log in half others computing; do
   elsewhere=
   [ ! -e "$logs/guest" ] || elsewhere='/verbs_[^/]*[.]rs'
   code=${!log}

@@ -1,11 +1,9 @@
 //! Agents of one process over `tcp;ofi_rxm` and `shm`: lists, notifications, metadata, cancellation.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
-mod support;
-
 use std::time::Duration;
 
-use support::{LONG, Member, until};
+use crate::support::{LONG, Member, until};
 use symrail_agent::{Agent, Descriptor, Direction, Error};
 
 const PROVIDERS: [&str; 2] = ["tcp;ofi_rxm", "shm"];

@@ -1,15 +1,13 @@
 //! Agents with memory that only copies reach, as GPUs': mapped by others on this host, and staged over rails.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::guarded::{DEVICE, Gate, Guarded, agent};
-use support::{LONG, settings, until};
+use crate::support::guarded::{DEVICE, Gate, Guarded, agent};
+use crate::support::{LONG, settings, until};
 use symrail_agent::{Agent, Descriptor, Direction, Error, MemoryId, Result};
 use symrail_transport::env::{GpuDirect, Settings};
 
@@ -372,7 +370,7 @@ fn bytes_move_to_and_from_another_process_until_it_is_killed() {
         let Some(agent) = agent("user", &with_p2p(mapped, 5), &device) else { return };
         device.register(&agent, 0, BYTES);
         let mut owner = Command::new(std::env::current_exe().unwrap());
-        owner.args(["--exact", "owner_in_another_process", "--nocapture"]);
+        owner.args(["--exact", "devices::owner_in_another_process", "--nocapture"]);
         owner.env(ROLE, if mapped { "mapped" } else { "staged" }).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut owner = Killed(owner.spawn().unwrap());
         let mut lines = BufReader::new(owner.0.stdout.take().unwrap()).lines().map(std::result::Result::unwrap);

@@ -51,7 +51,7 @@ impl Peer {
     fn start(handle: &HeapHandle) -> Self {
         let handle: String = handle.encode().iter().map(|byte| format!("{byte:02x}")).collect();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_other_process", "--ignored"])
+            .args(["--exact", "two_processes::the_other_process", "--ignored"])
             .env(HANDLE, handle)
             .stdout(Stdio::null())
             .spawn()

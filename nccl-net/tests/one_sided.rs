@@ -4,20 +4,15 @@
 //! This program starts itself as the other processes: `other` is their test. They pass handles by files.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[allow(dead_code)]
-mod driver;
-#[path = "../../tests/support/libraries.rs"]
-mod libraries;
-
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use driver::one_sided::{Rma, Signal};
-use driver::{INVALID_ARGUMENT, PATIENCE, REMOTE_ERROR, SUCCESS};
-use libraries::{job_slot, remove_settings};
+use crate::driver::one_sided::{Rma, Signal};
+use crate::driver::{INVALID_ARGUMENT, PATIENCE, REMOTE_ERROR, SUCCESS};
+use crate::libraries::{job_slot, remove_settings};
 
 type Ptr = *mut c_void;
 
@@ -39,7 +34,7 @@ fn group(rails: usize, version: u32, ranks: usize, role: &str) {
     let start = |rank: usize| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         remove_settings(&mut command, &["SYMRAIL_"]);
-        command.args(["other", "--exact", "--nocapture", "--test-threads=1"]);
+        command.args(["one_sided::other", "--exact", "--nocapture", "--test-threads=1"]);
         command.env("SYMRAIL_TRANSPORT", "libfabric").env("SYMRAIL_TIMEOUT_S", TIMEOUT_S.to_string());
         match rails {
             0 => command.env("SYMRAIL_LIBFABRIC_PROVIDER", "shm"),

@@ -4,19 +4,14 @@
 //! standard input and output.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-#[allow(dead_code)]
-mod driver;
-#[path = "../../tests/support/libraries.rs"]
-mod libraries;
-
 use std::ffi::c_void;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use libraries::{job_slot, remove_settings};
+use crate::libraries::{job_slot, remove_settings};
 
-use driver::{INVALID_ARGUMENT, INVALID_USAGE, Net, REMOTE_ERROR, until};
+use crate::driver::{INVALID_ARGUMENT, INVALID_USAGE, Net, PATIENCE, REMOTE_ERROR, until};
 
 const TIMEOUT_S: u64 = 20;
 /// Names the role of the other process.
@@ -97,7 +92,7 @@ fn pair_with(rails: Rails, version: u32, roles: [&str; 2], settings: &[(&str, &s
     let start = |role: &str| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         remove_settings(&mut command, &["SYMRAIL_"]);
-        command.args(["other", "--exact", "--nocapture", "--test-threads=1"]);
+        command.args(["plugin::other", "--exact", "--nocapture", "--test-threads=1"]);
         command.envs(rails.settings()).envs(settings.iter().copied()).env(ROLE, role).env(VERSION, version.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     };
@@ -228,7 +223,7 @@ fn receive_all(net: &Net, pipes: &mut Pipes) {
             done += 1;
             false
         });
-        assert!(begun.elapsed() < driver::PATIENCE, "{done} done, next {next:?}");
+        assert!(begun.elapsed() < PATIENCE, "{done} done, next {next:?}");
         std::thread::yield_now();
     }
     let mut large = vec![0u8; LARGE];
@@ -285,7 +280,7 @@ fn send_all(net: &Net, pipes: &mut Pipes) {
             done += 1;
             false
         });
-        assert!(begun.elapsed() < driver::PATIENCE, "{done} done, next {next:?}");
+        assert!(begun.elapsed() < PATIENCE, "{done} done, next {next:?}");
         std::thread::yield_now();
     }
     let mut large: Vec<u8> = (0..LARGE).map(|i| byte(0, 99, i)).collect();
@@ -693,7 +688,7 @@ fn what_is_not_supported_is_refused() {
     pair(Rails::Tcp(1), 12, ["refusing receiver", "refusing sender"]);
 }
 
-/// `cargo test --release --workspace --test plugin -- --ignored --nocapture bandwidth`
+/// `cargo test --release --workspace --test it -- --ignored --nocapture plugin::bandwidth`
 #[test]
 #[ignore = "a measurement"]
 fn bandwidth() {

@@ -40,7 +40,7 @@ fn pe() {
 }
 
 fn this_binary(mut command: Command, role: &str) -> Command {
-    command.args(["--exact", "pe", "--nocapture"]).env(ROLE, role);
+    command.args(["--exact", "loopback::pe", "--nocapture"]).env(ROLE, role);
     command
 }
 

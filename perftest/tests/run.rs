@@ -1,14 +1,12 @@
 //! `symrail run` as users run it. The PEs are shell lines, or this binary started again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod launched;
-
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use launched::{LIMIT, Running, run};
+use crate::launched::{LIMIT, Running, run};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -170,7 +168,7 @@ fn shell(options: &[&str], line: &str) -> Command {
 /// The launcher with PEs that run this binary in a role.
 fn role(options: &[&str], role: &str) -> Command {
     let mut command = symrail(options);
-    command.arg("--").arg(std::env::current_exe().unwrap()).args(["--exact", "pe", "--nocapture"]).env(ROLE, role);
+    command.arg("--").arg(std::env::current_exe().unwrap()).args(["--exact", "run::pe", "--nocapture"]).env(ROLE, role);
     command
 }
 
@@ -256,7 +254,7 @@ fn the_same_binary_works_under_mpirun() {
     }
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "-n", "2"]).arg(std::env::current_exe().unwrap()).stdin(Stdio::null());
-    command.args(["--exact", "pe", "--nocapture"]).env(ROLE, "gather");
+    command.args(["--exact", "run::pe", "--nocapture"]).env(ROLE, "gather");
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let (code, out, err) = run(command);
     assert_eq!(code, Some(0), "{err}");
@@ -387,7 +385,7 @@ fn a_pe_that_quits_without_finalizing_is_told_of() {
 #[test]
 fn a_pe_that_never_joins_is_not_waited_for() {
     let exe = std::env::current_exe().unwrap();
-    let line = format!("[ $SYMRAIL_LAUNCHER_PE = 1 ] || exec {} --exact pe --nocapture", exe.display());
+    let line = format!("[ $SYMRAIL_LAUNCHER_PE = 1 ] || exec {} --exact run::pe --nocapture", exe.display());
     // Served by the launcher itself, and through an agent.
     for hosts in [&["-n", "2"], &["--hosts", "localhost:2"]] {
         let mut command = shell(hosts, &line);

@@ -1,9 +1,7 @@
 //! Peers that come and go, on the mock fabric: a number is given once, and what is kept for it is used again.
 #![allow(clippy::unwrap_used)]
 
-mod counting;
-
-use counting::held_bytes;
+use crate::counting::held_bytes;
 use symrail_proxy::Engine;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};

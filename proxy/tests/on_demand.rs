@@ -1,12 +1,10 @@
 //! PEs are connected when they are first needed, in a large job in which few PEs talk to each other.
 #![allow(clippy::unwrap_used)]
 
-mod counting;
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use counting::held_bytes;
+use crate::counting::held_bytes;
 use symrail_proxy::Engine;
 use symrail_transport::Result;
 use symrail_transport::amo::{AmoOp, AmoType};

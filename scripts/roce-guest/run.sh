@@ -10,7 +10,7 @@
 #   --silence S seconds without a new line of output after which the guest is ended (default 300)
 #   --out DIR   what the command writes to /run/out comes here
 #
-# A test binary:  run.sh target/debug/deps/verbs_rail-… --test-threads=1
+# A test binary:  run.sh target/debug/deps/verbs_rails-… --test-threads=1
 # The CPU is emulated, so this is for correctness and not for speed. Two processes that spin starve the guest's network
 # (two CPUs, and soft-RoCE works in the kernel): yield while polling.
 set -euo pipefail

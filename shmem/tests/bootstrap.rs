@@ -106,7 +106,7 @@ const VICTIM: &str = "BOOTSTRAP_TEST_VICTIM";
 
 fn myself(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "pe", "--nocapture", "--test-threads=1"]).env(ROLE, role).stdin(Stdio::null());
+    command.args(["--exact", "bootstrap::pe", "--nocapture", "--test-threads=1"]).env(ROLE, role).stdin(Stdio::null());
     command
 }
 
@@ -275,7 +275,7 @@ fn pes_join_through_pmix() {
         let started = Instant::now();
         let mut command = Command::new("mpirun");
         command.args(["--oversubscribe", "-n", &n_pes.to_string()]);
-        command.args([std::env::current_exe().unwrap().to_str().unwrap(), "--exact", "pe", "--nocapture"]);
+        command.args([std::env::current_exe().unwrap().to_str().unwrap(), "--exact", "bootstrap::pe", "--nocapture"]);
         command.env(ROLE, "gather").env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         let output = run_all(vec![command]).remove(0);
         println!("{n_pes} PEs through PMIx: {:?}", started.elapsed());

@@ -2,19 +2,17 @@
 //! faults.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod verbs_support;
-
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
+use crate::verbs_support::*;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use symrail_transport::device::{DeviceMemory, Export};
 use symrail_transport::env::Settings;
 use symrail_transport::rail::{LocalBuf, LocalKey, Piece, Rail};
 use symrail_transport::verbs::{Role, VerbsRail};
-use verbs_support::*;
 
 const LEN: usize = 128 << 10;
 

@@ -1,10 +1,9 @@
 //! Endpoints over ibverbs rails: the effect of a failed work request on the operation's issuer.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod verbs_support;
-
 use std::time::Instant;
 
+use crate::verbs_support::*;
 use symrail_transport::Error;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::endpoint::command::{Command, Fetch, Owner, Source};
@@ -14,7 +13,6 @@ use symrail_transport::rail::Rail;
 use symrail_transport::region::Segment;
 use symrail_transport::verbs::{Nic, VerbsRail};
 use symrail_transport::wire::{Reply, Request, RequestKind, Token};
-use verbs_support::*;
 
 const HEAP: usize = 1 << 20;
 

@@ -1,15 +1,13 @@
 //! The behaviour of ibverbs rails when something is missing, does not match, fails or disappears.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod verbs_support;
-
 use std::time::Instant;
 
+use crate::verbs_support::*;
 use symrail_transport::env::{IbMode, NicList, Settings};
 use symrail_transport::error::Error;
 use symrail_transport::rail::{Piece, PostError, Rail, RemoteBuf, WriteOptions};
 use symrail_transport::verbs::{Role, VerbsRail, discover, load};
-use verbs_support::*;
 
 #[test]
 fn a_missing_library_says_what_to_do() {

@@ -1,15 +1,13 @@
 //! ibverbs rails move data between two processes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod verbs_support;
-
 use std::time::Instant;
 
+use crate::verbs_support::*;
 use symrail_transport::amo::{AmoOp, AmoType};
 use symrail_transport::env::{IbMode, Settings};
 use symrail_transport::rail::{NativeAmo, Piece, Rail, Registration, WriteOptions};
 use symrail_transport::verbs::{Nic, Role, VerbsRail};
-use verbs_support::*;
 
 const HEAP: usize = 256 << 10;
 const SIZES: [usize; 8] = [0, 1, 8, 220, 221, 4096, 4097, 100_000];

@@ -1,5 +1,5 @@
 //! Agents with some memory, for the tests of this folder.
-#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, dead_code)]
 
 pub mod guarded;
 

@@ -230,7 +230,7 @@ impl Pair {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["peer::serve", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["ofi_rail::peer::serve", "--exact", "--nocapture", "--test-threads=1"])
             .env(PEER, setup.encode())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())

@@ -3,8 +3,8 @@
 use serial_test::serial;
 use symrail_transport::rail::{Notify, Piece, Pieces, PostError};
 
-use crate::TCP;
-use crate::peer::Pair;
+use super::TCP;
+use super::peer::Pair;
 
 /// Local offsets, remote offsets and lengths of pieces: short ones, and more than a socket accepts at once.
 const PLACES: [(usize, usize, usize); 4] =

@@ -268,7 +268,7 @@ impl Peer {
     pub fn start(play: &str) -> (Self, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["peer", "--exact", "--nocapture", "--test-threads=1"])
+            .args(["verbs_rail::peer", "--exact", "--nocapture", "--test-threads=1"])
             .env(PEER_PORT, listener.local_addr().unwrap().port().to_string())
             .env(PEER_PLAY, play)
             .spawn()

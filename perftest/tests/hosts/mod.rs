@@ -1,15 +1,13 @@
 //! `symrail run --hosts` and `--hostfile`, by ssh to hosts that are network namespaces.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-#[path = "../launched/mod.rs"]
-mod launched;
 mod world;
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use launched::{LIMIT, Running, run};
+use crate::launched::{LIMIT, Running, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use symrail::bootstrap::launcher;
@@ -158,7 +156,11 @@ fn look_for_secret() {
 /// The launcher with PEs that run this binary in a role.
 fn role(world: &World, options: &[&str], role: &str) -> Command {
     let mut command = world.symrail(options);
-    command.arg("--").arg(std::env::current_exe().unwrap()).args(["--exact", "pe", "--nocapture"]).env(ROLE, role);
+    command
+        .arg("--")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "hosts::pe", "--nocapture"])
+        .env(ROLE, role);
     command
 }
 
