@@ -178,6 +178,7 @@ fn run(driver: &Driver, options: Options) {
             }
             continue;
         }
+        driver.rest(true);
         let may_sleep = match driver.engine.try_lock() {
             Ok(mut engine) => {
                 engine.tick(driver.seconds());
@@ -211,6 +212,7 @@ fn run(driver: &Driver, options: Options) {
             std::thread::yield_now();
         }
         driver.engine().wake();
+        driver.rest(false);
     }
 }
 

@@ -42,7 +42,8 @@ pub mod rendezvous;
 mod request;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use symrail_heap::CopyEngine;
@@ -76,8 +77,8 @@ const GRAIN: u64 = 4096;
 pub enum Progress {
     /// The session's own thread, which sleeps when nothing happens. Callers that wait or test take its place.
     Thread,
-    /// The session's own thread. Callers that test leave all work to it, so that several sessions' threads work at the
-    /// same time for one caller. Each such session needs a core of its own while there is traffic.
+    /// The session's own thread. Callers that test leave all work to it while it polls, so that several sessions'
+    /// threads work at the same time for one caller. Each such session needs a core of its own while there is traffic.
     Delegated,
     /// The caller of [`Session::progress`].
     Caller,
@@ -91,6 +92,8 @@ pub struct Session {
     _proxy: Option<Proxy>,
     /// Callers leave the work to the session's thread ([`Progress::Delegated`]).
     delegated: bool,
+    /// The number of the engine's polls when a caller last looked.
+    polls_seen: AtomicU32,
     connection_info: ConnectionInfo,
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
@@ -207,6 +210,7 @@ impl Session {
             driver,
             _proxy: proxy,
             delegated: progress == Progress::Delegated,
+            polls_seen: AtomicU32::new(0),
             connection_info,
             rails,
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
@@ -429,11 +433,24 @@ impl Session {
     pub fn progress(&self) -> usize {
         if self.delegated {
             self.driver.expect_traffic();
-            return self.driver.try_engine().map_or(0, |mut engine| self.note_ends(&mut engine));
+            let Some(mut engine) = self.driver.try_engine() else { return 0 };
+            return self.drive_unless_polled(&mut engine);
         }
         // The session's thread leaves the engine to callers that poll it repeatedly.
         let _turn = self.driver.wait_turn();
         self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))
+    }
+
+    /// Polls the engine if nobody has since a caller last looked: a thread that sleeps, or whose core another one has
+    /// taken, may be back after milliseconds only. Returns the number of events.
+    fn drive_unless_polled(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
+        let polled = self.polls_seen.load(Ordering::Relaxed) != self.driver.polls();
+        let events = match polled && !self.driver.rests() {
+            true => self.note_ends(engine),
+            false => self.drive(engine),
+        };
+        self.polls_seen.store(self.driver.polls(), Ordering::Relaxed);
+        events
     }
 
     /// Waits until the other ends of all links that this session has closed have closed theirs, at most for `limit`.
