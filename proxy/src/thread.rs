@@ -97,6 +97,12 @@ impl Proxy {
         self.driver.wake();
     }
 
+    /// Whether the thread has ended.
+    #[cfg(test)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// The driver of the engine.
     #[must_use]
     pub fn driver(&self) -> &Arc<Driver> {
