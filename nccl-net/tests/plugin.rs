@@ -162,6 +162,8 @@ fn other() {
         "with itself" => with_itself(&net),
         "measuring receiver" => measure(&net, &mut pipes, true),
         "measuring sender" => measure(&net, &mut pipes, false),
+        "bereft receiver" => lose(&net, &mut pipes, true),
+        "losing sender" => lose(&net, &mut pipes, false),
         "flapping receiver" => flap(&net, &mut pipes, true),
         "flapping sender" => flap(&net, &mut pipes, false),
         "timed first" => time(&net, &mut pipes, true),
@@ -183,6 +185,10 @@ const CONNECTIONS: usize = 3;
 const SIZES: [usize; 12] = [0, 1, 7, 512, 4096, 4097, 20_000, 65_536, 300_001, 1 << 20, 0, 8];
 const ROUNDS: usize = 6;
 const LARGE: usize = 64 << 20;
+/// A message that fits into the sending end's socket buffer, not into the window of the receiving end's.
+const LOST_BYTES: usize = 512 << 10;
+/// The time-out where a message is lost, in seconds.
+const LOST_TIMEOUT: u64 = 4;
 /// The time-out of one that closes a connection whose other end has left.
 const LEFT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -625,6 +631,80 @@ fn measure(net: &Net, pipes: &mut Pipes, receives: bool) {
     if receives { net.close_receive(connection) } else { net.close_send(connection) }
 }
 
+/// The sender breaks its connections with a message in them that has left and that the stopped receiver has not read.
+/// Over one rail nothing repeats it: the receive fails.
+fn lose(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut data = vec![receives.into(); LOST_BYTES];
+    let handle = net.register(connection, &mut data);
+    if receives {
+        // A small one connects, so that the window stays small.
+        let request = net.receive(connection, &mut data, 0, handle).unwrap();
+        pipes.tell(&std::process::id().to_le_bytes());
+        assert_eq!(net.finish(request), Ok(64));
+        let request = net.receive(connection, &mut data, 0, handle).unwrap();
+        // The descriptor goes with a poll. Usually its acknowledgement is here after these: then nothing of this end is
+        // under way whose failure would show the loss.
+        for _ in 0..20_000 {
+            assert_eq!(net.test(request), Ok(None));
+            std::thread::yield_now();
+        }
+        pipes.tell(b"posted");
+        assert_eq!(net.finish(request), Err(REMOTE_ERROR));
+        pipes.tell(b"failed");
+    } else {
+        let other = i32::from_le_bytes(pipes.hear().unwrap().try_into().unwrap());
+        let send = |size: usize| {
+            until("isend", || net.send(connection, &data[..size], 0, handle).map(|r| (!r.is_null()).then_some(r)))
+        };
+        assert_eq!(net.finish(send(64).unwrap()), Ok(64));
+        pipes.hear();
+        let stopped = Stopped::new(other);
+        assert_eq!(net.finish(send(LOST_BYTES).unwrap()), Ok(LOST_BYTES), "it has left");
+        break_connections();
+        drop(stopped);
+        // What it sends now goes over a new connection.
+        let _ = net.finish(send(64).unwrap());
+        pipes.hear();
+    }
+    net.deregister(connection, handle);
+    if receives { net.close_receive(connection) } else { net.close_send(connection) }
+}
+
+/// Another process of this test that is stopped. Dropping it lets the process go on.
+struct Stopped(libc::pid_t);
+
+impl Stopped {
+    fn new(process: libc::pid_t) -> Stopped {
+        // SAFETY: it has no conditions.
+        assert_eq!(unsafe { libc::kill(process, libc::SIGSTOP) }, 0);
+        Stopped(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: it has no conditions.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+}
+
+/// Ends all connections over TCP of this process by a reset, which drops what the other end has not read.
+fn break_connections() {
+    for fd in 3..256 {
+        // SAFETY: an address of this size; other descriptors than connected sockets refuse it.
+        unsafe {
+            let mut peer: libc::sockaddr = std::mem::zeroed();
+            let mut len = size_of::<libc::sockaddr>() as libc::socklen_t;
+            if libc::getpeername(fd, &raw mut peer, &raw mut len) != 0 || peer.sa_family != libc::AF_INET as u16 {
+                continue;
+            }
+            peer.sa_family = libc::AF_UNSPEC as u16;
+            libc::connect(fd, &raw const peer, size_of::<libc::sockaddr>() as libc::socklen_t);
+        }
+    }
+}
+
 /// Streams of messages of all sizes, eight under way, while the file exists that this makes
 /// (`scripts/netns-rails.sh flap SECONDS nccl`): all come once, in order and whole. A last message of one byte ends it.
 fn flap(net: &Net, pipes: &mut Pipes, receives: bool) {
@@ -768,6 +848,12 @@ fn a_sender_that_dies_fails_the_receives() {
 #[test]
 fn a_receiver_that_dies_fails_the_sends() {
     pair(Rails::Tcp(1), 9, ["dying receiver", "surviving sender"]);
+}
+
+#[test]
+fn a_message_that_a_connection_has_lost_fails_the_receive() {
+    let limit = LOST_TIMEOUT.to_string();
+    pair_with(Rails::Tcp(1), 11, ["bereft receiver", "losing sender"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
 }
 
 #[test]
