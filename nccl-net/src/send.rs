@@ -95,11 +95,12 @@ impl Sender {
         self.take_posted()?;
         let first = self.posted.get(&tag).and_then(VecDeque::front).filter(|_| self.requests.len() < SLOTS);
         let Some(&Posted { number, size: room, offset, ref memory }) = first else {
-            // SAFETY: the caller's promise.
-            if self.requests.len() < SLOTS
-                && let Some(request) = unsafe { self.send_eagerly(data, size, tag) }?
-            {
-                return Ok(Some(self.requests.insert((request, size))));
+            if self.requests.len() < SLOTS {
+                // SAFETY: the caller's promise.
+                let sent = unsafe { self.send_eagerly(data, size, tag) }?;
+                if let Some(request) = sent {
+                    return Ok(Some(self.requests.insert((request, size))));
+                }
             }
             self.channel.network.session.progress();
             self.channel.look(|| false, Question::Life)?;
