@@ -13,6 +13,7 @@
 #   scripts/netns-rails.sh flap [SECONDS]        pulls out one of four rails every other second, under load that counts
 #                                                what it sends and gets; exit code 0: nothing is lost or done twice
 #   scripts/netns-rails.sh flap SECONDS pencils  the same under transposes, of which every byte is checked
+#   scripts/netns-rails.sh flap SECONDS nccl     the same under messages of the NCCL plugin: each comes once and whole
 #
 # RATE=<Mbit/s> sets the speed of a cable (default 200: slow enough that two busy cores are not the limit). Exit code: 0
 # when two rails give at least 1.9 and four at least 3.7 times the bandwidth of one, 1 when five measurements in turn
@@ -26,7 +27,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 rate=${RATE:-200}
 
 outside() {
-  case ${1-} in -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
+  case ${1-} in -h | --help) sed -n '2,23s/^# \{0,1\}//p' "$self"; exit 0 ;; esac
   [[ ${1-4} =~ ^(flap|differ|urgent|[1-9]|[1-5][0-9]|6[0-4])$ ]] || { echo "$0: R is a number of rails from 1 to 64, differ, urgent or flap" >&2; exit 2; }
   local as=()
   [ "$(id -u)" = 0 ] || as=(--map-root-user)
@@ -37,12 +38,16 @@ outside() {
   fi
   # The build of the tests: cables, not processors, are the limit.
   cargo build -q --manifest-path "$root/Cargo.toml" --workspace --lib --bins --examples
+  if [ "${3-}" = nccl ]; then
+    plugin=$(cargo test -q --manifest-path "$root/Cargo.toml" --workspace --test plugin --no-run --message-format json |
+      sed -n 's/.*"executable":"\([^"]*\/plugin-[^"]*\)".*/\1/p')
+  fi
   work=$(mktemp -d)
   inner=
   trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null; rm -rf "$work"' EXIT
   trap 'exit 143' TERM INT HUP
   # However this process ends, the one with the namespaces ends too, and so do all processes in them.
-  WORK=$work INSIDE=1 setpriv --pdeathsig KILL unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
+  WORK=$work PLUGIN=${plugin-} INSIDE=1 setpriv --pdeathsig KILL unshare "${as[@]}" --net --mount --pid --fork --kill-child --mount-proc "$self" "$@" &
   inner=$!
   local code=0
   wait $inner || code=$?
@@ -242,9 +247,21 @@ pull_cables() { # file, seconds: from when it exists, one cable after the other 
   rm "$1"
 }
 
-flap() { # seconds, or also: pencils
+messages() { # as a PE: one end of the plugin's messages, which tells the other end by a pipe
+  local role=receiver to=$WORK/ahead from=$WORK/back
+  [ "$SYMRAIL_BOOTSTRAP_PE" = 0 ] || { role=sender to=$WORK/back from=$WORK/ahead; }
+  # Both pipes are opened without waiting for the other end.
+  NCCL_NET_TEST_ROLE="flapping $role" NCCL_NET_TEST_VERSION=11 NCCL_NET_TEST_UNTIL=$WORK/joined \
+    exec "$PLUGIN" other --exact --nocapture --test-threads=1 0<> "$from" 1<> "$to"
+}
+
+flap() { # seconds, or also: pencils, nccl
   local puller code=0 program=("$target/debug/pe" flap "$WORK/joined")
   [ "${2-}" != pencils ] || program=("$target/debug/pe" decomp rounds "$1" "$WORK/joined")
+  if [ "${2-}" = nccl ]; then
+    mkfifo "$WORK/ahead" "$WORK/back"
+    program=("$self" messages)
+  fi
   # TCP gives up a connection without an answer after 1.4 s, not after a quarter of an hour.
   echo 2 > /proc/sys/net/ipv4/tcp_retries2
   nsenter --net="$there" sh -c 'echo 2 > /proc/sys/net/ipv4/tcp_retries2'
@@ -260,7 +277,9 @@ flap() { # seconds, or also: pencils
 inside() {
   trap 'exit 143' TERM INT HUP
   local rails=${1-}
-  if [ "$rails" = flap ]; then
+  if [ "$rails" = messages ]; then
+    messages
+  elif [ "$rails" = flap ]; then
     lay_cables 4
     flap "${2-10}" "${3-}"
   elif [ "$rails" = urgent ]; then

@@ -1,6 +1,7 @@
-//! What the sending and the receiving end of a connection have in common: the session, the other end's state, and the
-//! first failure.
+//! What the sending and the receiving end of a connection have in common: the session, the other end's state, operations
+//! that nobody waits for, and the first failure.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use symrail_proxy::session::{Place, Registered, Request};
 
 use crate::network::Network;
 use crate::report::{Failure, Result};
+use crate::ring::SLOTS;
 
 /// Calls between two looks at the other end's state, each of which is a system call.
 const CALLS_PER_LOOK: u32 = 64;
@@ -25,12 +27,32 @@ pub struct Channel {
     /// When the other end last gave a sign of life, and the question for the next one.
     heard: Instant,
     probe: Option<Request>,
+    /// The last operations that nobody waits for: the other end acknowledges them at leisure.
+    unawaited: VecDeque<Request>,
+}
+
+/// A question for a sign of life.
+#[derive(Clone, Copy)]
+pub enum Question {
+    /// Is the peer there?
+    Life,
+    /// What is this word of the other end's ring? The answer goes to the address.
+    Word(usize, *mut u8),
 }
 
 impl Channel {
     pub fn new(network: Arc<Network>, link: Link, ring: Memory) -> Channel {
         let ring = Registered::of_peer(&network.session, ring);
-        Channel { network, ring, link, failed: None, calls: 0, heard: Instant::now(), probe: None }
+        Channel {
+            network,
+            ring,
+            link,
+            failed: None,
+            calls: 0,
+            heard: Instant::now(),
+            probe: None,
+            unawaited: VecDeque::new(),
+        }
     }
 
     /// The peer's number.
@@ -63,22 +85,37 @@ impl Channel {
         self.heard = Instant::now();
     }
 
+    /// Keeps an operation that nobody waits for, so that its failure is noticed.
+    pub fn keep(&mut self, operation: Option<Request>) {
+        if self.unawaited.len() >= SLOTS {
+            self.unawaited.pop_front();
+        }
+        self.unawaited.extend(operation);
+    }
+
     /// Looks after the other end, from time to time. `arrived` tells whether what the caller waits for is there after
-    /// all: an end that closes has sent everything before.
+    /// all: an end that closes has sent everything before. Returns whether the other end has answered the question.
     ///
     /// # Errors
-    /// The other end has closed, its process has ended, or it does not answer.
-    pub fn look(&mut self, arrived: impl Fn() -> bool) -> Result<()> {
+    /// The other end has closed, its process has ended, or it does not answer. An operation that nobody waits for has
+    /// failed.
+    pub fn look(&mut self, arrived: impl Fn() -> bool, question: Question) -> Result<bool> {
         self.usable()?;
         if !self.is_time_to_look() {
-            return Ok(());
+            return Ok(false);
+        }
+        while let Some(outcome) = self.unawaited.front().and_then(Request::outcome) {
+            self.unawaited.pop_front();
+            if let (Err(error), State::Open) = (outcome, self.link.state()) {
+                return Err(self.fail(error));
+            }
         }
         let why = match self.link.poll() {
-            State::Open => return self.ask(),
+            State::Open => return self.ask(question),
             State::Closed => "the other end has closed the connection".into(),
             State::Left | State::Lost(_) => self.remove_peer(),
         };
-        if arrived() { Ok(()) } else { Err(self.fail(Failure::remote(why))) }
+        if arrived() { Ok(false) } else { Err(self.fail(Failure::remote(why))) }
     }
 
     /// Whether the other end has closed, or its process has ended. Only some of the calls look.
@@ -105,19 +142,37 @@ impl Channel {
     }
 
     /// Asks a peer for a sign of life that has given none for a while. A host that has failed closes no connection.
-    fn ask(&mut self) -> Result<()> {
+    /// Returns whether it has answered.
+    fn ask(&mut self, question: Question) -> Result<bool> {
         if let Some(probe) = &self.probe {
             match probe.outcome() {
-                None => return Ok(()),
+                None => return Ok(false),
                 Some(Err(error)) => return Err(self.fail(error)),
                 Some(Ok(())) => (self.probe, self.heard) = (None, Instant::now()),
             }
+            return Ok(true);
         }
         let here = self.pe() == self.network.session.me();
         if !here && self.heard.elapsed() > self.network.timeout / 2 {
-            self.probe = self.network.session.start_probe(self.pe()).map_err(|error| self.fail(error))?;
+            let session = &self.network.session;
+            let asked = match question {
+                Question::Life => session.start_probe(self.pe()),
+                // SAFETY: a word of this end's ring, which outlives the channel's operations.
+                Question::Word(word, to) => unsafe { session.start_get(self.place(word), to, 8) },
+            };
+            self.probe = asked.map_err(|error| self.fail(error))?;
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Waits until everything that this end has started has arrived, before the end closes.
+    pub fn finish(&mut self) {
+        let mut unawaited: Vec<Request> = self.unawaited.drain(..).chain(self.probe.take()).collect();
+        // The acknowledgement of a probe is behind all writes on its way.
+        if self.failed.is_none() && *self.link.state() == State::Open && self.pe() != self.network.session.me() {
+            unawaited.extend(self.network.session.start_probe(self.pe()).ok().flatten());
+        }
+        self.settle(unawaited.iter());
     }
 
     /// Waits until these operations have ended: their memory is about to be freed. It is bounded, because operations

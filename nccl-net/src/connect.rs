@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use symrail_proxy::session::Words;
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Listener};
+use symrail_transport::Pe;
 
 use crate::abi::HANDLE_SIZE;
 use crate::channel::Channel;
 use crate::network::Network;
 use crate::receive::Receiver;
-use crate::report::Result;
+use crate::report::{Failure, Result};
+use crate::ring;
 use crate::send::Sender;
 
 /// The bytes of a handle behind those of [`Handle::encode`], in which `connect` keeps the number of an attempt between
@@ -47,7 +49,7 @@ impl Listening {
         let session = &self.network.session;
         if half.is_none() {
             let Some(arrival) = listener.poll(session)? else { return Ok(None) };
-            let theirs = Memory::of_peer(arrival.pe(), arrival.payload())?;
+            let theirs = ring_of_peer(arrival.pe(), arrival.payload(), ring::sender::WORDS)?;
             let ring = Receiver::ring(&self.network)?;
             let answered = arrival.answer(session, &ring.memory().encode_short())?;
             *half = Some(Half { answered, ring, theirs });
@@ -64,6 +66,17 @@ impl Listening {
             |Half { ring, theirs, .. }| Receiver::new(Channel::new(Arc::clone(&self.network), link, theirs), ring);
         Ok(half.take().map(receiver))
     }
+}
+
+/// The ring at the other end, which has so many words if both ends lay it out in the same way.
+fn ring_of_peer(pe: Pe, payload: &[u8], words: usize) -> Result<Memory> {
+    let ring = Memory::of_peer(pe, payload)?;
+    let (expected, len) = (8 * words as u64, ring.len());
+    if len == expected {
+        return Ok(ring);
+    }
+    let why = format!("peer {pe} has a ring of {len} bytes instead of {expected}: use one version of the plugin");
+    Err(Failure::remote(why))
 }
 
 /// An attempt to connect.
@@ -120,6 +133,6 @@ pub fn connect(handle: &mut [u8; HANDLE_SIZE]) -> Result<Option<Sender>> {
         return Ok(None);
     };
     handle[ATTEMPT..].fill(0);
-    let theirs = Memory::of_peer(link.pe(), &payload)?;
+    let theirs = ring_of_peer(link.pe(), &payload, ring::receiver::WORDS)?;
     Ok(Some(Sender::new(Channel::new(attempt.network, link, theirs), attempt.ring)))
 }

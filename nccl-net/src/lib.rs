@@ -18,10 +18,13 @@
 //!
 //! # How a message travels
 //! The receiver puts a descriptor of its buffer (handle, offset, size, tag) into a ring at the sender. The sender puts
-//! the bytes straight into the buffer, and behind them one word into a ring at the receiver: the message's size. So a
-//! message is one operation in each direction. A small one whose descriptor has not arrived does not wait for it: it
-//! goes into a slot of the receiver's ring, and the receiver copies it. Nothing blocks; only operations have a time
-//! limit.
+//! the bytes straight into the buffer, and the message's size into a ring at the receiver. So a message is one operation
+//! in each direction. A small one whose descriptor has not arrived does not wait for it: it goes into a slot of the
+//! receiver's ring, and the receiver copies it. Nothing blocks; only operations have a time limit.
+//!
+//! Over one rail on which CPUs move the bytes, an operation is one message on the wire without an answer: the target
+//! counts its arrival. Over several it may have to be repeated, so that the data is acknowledged. Descriptors and
+//! messages that travel with their signals are acknowledged at leisure.
 //!
 //! # Guarantees
 //! - A receive that is done has all its bytes in memory.

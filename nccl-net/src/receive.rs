@@ -5,20 +5,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use symrail_proxy::session::Words;
 use symrail_proxy::session::memory::Memory;
-use symrail_proxy::session::{Request, Words};
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Question};
 use crate::network::Network;
 use crate::report::{Failure, Result};
+use crate::ring::receiver::{ANSWER, COUNTS, EAGER, SIGNALS, SIZES, WORDS};
 use crate::ring::{
-    DESCRIPTOR_WORDS, EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, stamp,
+    DESCRIPTOR_WORDS, EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, eager_slot, sender,
+    stamp,
 };
-
-/// The first word of the eager slots.
-pub const EAGER_AT: usize = SLOTS * (1 + DESCRIPTOR_WORDS);
 
 /// For so long a sender that puts nothing is waited for before memory that it may use is deregistered.
 const QUIET: Duration = Duration::from_secs(2);
@@ -26,6 +25,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A receive that is under way.
 struct Waiting {
     number: u64,
+    /// The count of its slot when it was posted.
+    count: u64,
     tag: i32,
     /// Its number among those of its tag.
     ordinal: u32,
@@ -41,8 +42,7 @@ unsafe impl Send for Waiting {}
 /// A message whose receive has not been posted: tag, ordinal, bytes.
 type Early = (i32, u32, Vec<u8>);
 
-/// The receiving end. Its ring has the words of the sizes, behind them the descriptors that it puts, and the eager
-/// slots.
+/// The receiving end.
 pub struct Receiver {
     channel: Channel,
     ring: Words,
@@ -55,8 +55,10 @@ pub struct Receiver {
     /// The messages taken from eager slots, and those of them that are early: at most [`EAGER_SLOTS`].
     taken: u64,
     early: VecDeque<Early>,
-    /// The put of each slot's descriptor.
-    puts: [Option<Request>; SLOTS],
+    /// The messages that were put into their buffers and found there.
+    direct: u64,
+    /// What the sender's number of messages was when it was asked last.
+    sent_before: Option<u64>,
     /// Whether memory was deregistered that the sender may still use.
     abandoned: bool,
 }
@@ -64,7 +66,7 @@ pub struct Receiver {
 impl Receiver {
     /// The ring of a receiving end, whose handle goes to the sender.
     pub fn ring(network: &Arc<Network>) -> Result<Words> {
-        Ok(Words::new(&network.session, EAGER_AT + EAGER_SLOTS * EAGER_WORDS)?)
+        Ok(Words::new(&network.session, WORDS)?)
     }
 
     pub fn new(channel: Channel, ring: Words) -> Receiver {
@@ -76,7 +78,8 @@ impl Receiver {
             ordinals: HashMap::new(),
             taken: 0,
             early: VecDeque::new(),
-            puts: [const { None }; SLOTS],
+            direct: 0,
+            sent_before: None,
             abandoned: false,
         }
     }
@@ -95,35 +98,36 @@ impl Receiver {
     ) -> Result<Option<usize>> {
         self.channel.usable()?;
         let (number, slot) = (self.next, self.next as usize % SLOTS);
-        if self.waiting[slot].is_some() || !self.is_put(slot)? {
+        if self.waiting[slot].is_some() {
             return Ok(None);
         }
         // The word of this slot's last direct message, which eager ones since then have not replaced.
-        self.ring.store(slot, 0);
-        let at = SLOTS + slot * DESCRIPTOR_WORDS;
-        let handle = memory.encode();
-        let bytes = memory.encoded_len();
-        for (i, word) in
-            [size, offset, (bytes as u64) << 32 | u64::from(tag as u32), self.taken].into_iter().enumerate()
-        {
-            self.ring.store(at + i, word);
-        }
-        for (i, word) in handle[..bytes].as_chunks::<8>().0.iter().enumerate() {
-            self.ring.store(at + HEAD_WORDS + i, u64::from_le_bytes(*word));
+        self.ring.store(SIGNALS + slot, 0);
+        let count = self.ring.load(COUNTS + slot);
+        let (handle, bytes) = (memory.encode(), memory.encoded_len());
+        let mut descriptor = [0; DESCRIPTOR_WORDS];
+        descriptor[..HEAD_WORDS].copy_from_slice(&[
+            size,
+            offset,
+            (bytes as u64) << 32 | u64::from(tag as u32),
+            self.taken,
+        ]);
+        for (to, word) in descriptor[HEAD_WORDS..].iter_mut().zip(handle.as_chunks::<8>().0) {
+            *to = u64::from_le_bytes(*word);
         }
         let (word, to) = (self.channel.place(slot * SLOT_WORDS), self.channel.place(slot * SLOT_WORDS + 1));
-        let source = (Source::Stable(self.ring.address(at)), (8 * HEAD_WORDS + bytes) as u64);
-        // SAFETY: this slot of the ring is not changed before the put has ended.
-        let put = unsafe { self.channel.network.session.start_put_signal(to, source, word, (AmoOp::Set, number + 1)) };
-        match put {
+        let source = (Source::Copied(descriptor.as_ptr().cast()), (8 * HEAD_WORDS + bytes) as u64);
+        let session = &self.channel.network.session;
+        // SAFETY: the source is copied now.
+        match unsafe { session.start_put_signal_at_leisure(to, source, word, (AmoOp::Set, number + 1)) } {
             Ok(None) => return Ok(None),
-            Ok(put) => self.puts[slot] = put,
+            Ok(put) => self.channel.keep(put),
             Err(error) => return Err(self.channel.fail(error)),
         }
         let next = self.ordinals.entry(tag).or_default();
         let ordinal = *next;
         *next = next.wrapping_add(1);
-        self.waiting[slot] = Some(Waiting { number, tag, ordinal, data, room: size, copied: None });
+        self.waiting[slot] = Some(Waiting { number, count, tag, ordinal, data, room: size, copied: None });
         self.next += 1;
         if let Some(at) = self.early.iter().position(|early| (early.0, early.1) == (tag, ordinal))
             && let Some((_, _, bytes)) = self.early.remove(at)
@@ -153,10 +157,10 @@ impl Receiver {
     /// Takes the messages that have arrived in eager slots, in their order.
     fn take_eager(&mut self) -> Result<()> {
         loop {
-            let at = EAGER_AT + (self.taken as usize % EAGER_SLOTS) * EAGER_WORDS;
-            if self.ring.load(at) != self.taken + 1 {
+            if !is_eager(&self.ring, self.taken) {
                 return Ok(());
             }
+            let at = EAGER + eager_slot(self.taken).0;
             let (receive, size) = (self.ring.load(at + 1), self.ring.load(at + 2));
             let (tag, ordinal) = (receive as u32 as i32, (receive >> 32) as u32);
             if size > EAGER_BYTES as u64 {
@@ -185,50 +189,57 @@ impl Receiver {
         }
     }
 
-    /// Whether the put of a slot's descriptor has ended.
-    fn is_put(&mut self, slot: usize) -> Result<bool> {
-        let Some(put) = &self.puts[slot] else { return Ok(true) };
-        match self.channel.network.session.test(put) {
-            Ok(false) => Ok(false),
-            Ok(true) => {
-                self.puts[slot] = None;
-                Ok(true)
-            }
-            Err(error) => Err(self.channel.fail(error)),
-        }
-    }
-
     /// Whether a message has arrived, and its size. The request is free again then.
     pub fn test(&mut self, slot: usize) -> Result<Option<u64>> {
-        let Some(Some(number)) = self.waiting.get(slot).map(|waiting| waiting.as_ref().map(|w| w.number)) else {
+        if self.waiting.get(slot).is_none_or(Option::is_none) {
             return Err(Failure::argument("a request that is not under way"));
-        };
+        }
         self.channel.usable()?;
         self.take_eager()?;
         if let Some(size) = self.take_copied(slot) {
             return Ok(Some(size));
         }
-        if !self.has_arrived(slot, number) {
+        let mut arrived = self.arrived(slot);
+        if arrived.is_none() {
             self.channel.network.session.progress();
-            if let Err(failure) = self.is_put(slot) {
-                // A sender that has sent to an eager slot and closed takes no descriptor.
-                self.take_eager()?;
-                return self.take_copied(slot).map_or(Err(failure), |size| Ok(Some(size)));
+            let Receiver { channel, ring, taken, waiting, .. } = self;
+            let is_there = || find(ring, waiting, slot).is_some() || is_eager(ring, *taken);
+            let question = Question::Word(sender::SENT, ring.address(ANSWER).cast_mut());
+            if channel.look(is_there, question)? {
+                self.compare()?;
             }
-            let ring = &self.ring;
-            let eager = EAGER_AT + (self.taken as usize % EAGER_SLOTS) * EAGER_WORDS;
-            let taken = self.taken;
-            self.channel.look(|| ring.load(slot) & 0xffff == stamp(number) || ring.load(eager) == taken + 1)?;
-            if !self.has_arrived(slot, number) {
-                return Ok(None);
-            }
+            arrived = self.arrived(slot);
         }
+        let Some(size) = arrived else { return Ok(None) };
         self.channel.heard();
         self.waiting[slot] = None;
-        match self.ring.load(slot) >> 16 {
+        self.direct += 1;
+        match size {
             REFUSED => Err(self.channel.fail(Failure::usage("a message that is larger than the buffer"))),
             size => Ok(Some(size)),
         }
+    }
+
+    /// Compares the number of messages that the sender had sent when it was asked before with those that have come. No
+    /// end reports what a connection has lost that was broken and made again.
+    fn compare(&mut self) -> Result<()> {
+        let sent = self.sent_before.replace(self.ring.load(ANSWER)).unwrap_or(0);
+        let found = (0..SLOTS).filter(|&slot| self.arrived(slot).is_some()).count() as u64;
+        let eager = (0..EAGER_SLOTS as u64).filter(|at| is_eager(&self.ring, self.taken + at)).count() as u64;
+        let come = self.direct + self.taken + found + eager;
+        if come >= sent {
+            return Ok(());
+        }
+        let (pe, seconds) = (self.channel.pe(), self.channel.network.timeout.as_secs() / 2);
+        Err(self.channel.fail(Failure::remote(format!(
+            "{come} of {sent} messages of peer {pe} have arrived within {seconds} s (half of SYMRAIL_TIMEOUT_S): a \
+             connection was lost"
+        ))))
+    }
+
+    /// The size of a message that has arrived in its buffer.
+    fn arrived(&self, slot: usize) -> Option<u64> {
+        find(&self.ring, &self.waiting, slot)
     }
 
     /// Ends a receive whose message was copied from an eager slot, and returns its size.
@@ -247,7 +258,7 @@ impl Receiver {
             let _ = self.take_eager();
             let open = |it: &&Waiting| it.copied.is_none() && memory.contains(&it.data.addr());
             let waiting = self.waiting.iter().enumerate().filter_map(|(slot, it)| Some((slot, it.as_ref()?)));
-            let missing = waiting.filter(|(slot, it)| open(it) && !self.has_arrived(*slot, it.number)).count();
+            let missing = waiting.filter(|(slot, it)| open(it) && self.arrived(*slot).is_none()).count();
             if missing == 0 || self.channel.has_closed() {
                 return;
             }
@@ -259,17 +270,31 @@ impl Receiver {
         }
     }
 
-    fn has_arrived(&self, slot: usize, number: u64) -> bool {
-        self.ring.load(slot) & 0xffff == stamp(number)
-    }
-
     pub fn network(&self) -> &Arc<Network> {
         &self.channel.network
     }
 }
 
+/// Whether an eager message is in its slot.
+fn is_eager(ring: &Words, number: u64) -> bool {
+    let (at, count) = eager_slot(number);
+    ring.load(EAGER + at) == count
+}
+
+/// The size of a message that has arrived in the buffer of a slot's receive: its signal has come, or was counted.
+fn find(ring: &Words, waiting: &[Option<Waiting>; SLOTS], slot: usize) -> Option<u64> {
+    let waiting = waiting[slot].as_ref()?;
+    if ring.load(COUNTS + slot) != waiting.count {
+        return Some(ring.load(SIZES + slot) >> 16);
+    }
+    let signal = ring.load(SIGNALS + slot);
+    (signal & 0xffff == stamp(waiting.number)).then_some(signal >> 16)
+}
+
 impl Drop for Receiver {
     fn drop(&mut self) {
-        self.channel.settle(self.puts.iter().flatten());
+        if self.next > 0 {
+            self.channel.finish();
+        }
     }
 }

@@ -5,20 +5,17 @@ use std::sync::Arc;
 
 use slab::Slab;
 use symrail_proxy::session::memory::{HANDLE_SIZE, Memory};
-use symrail_proxy::session::{Registered, Request, Words};
+use symrail_proxy::session::{Part, Registered, Request, Words};
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::command::Source;
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Question};
 use crate::network::Network;
-use crate::receive::EAGER_AT;
 use crate::report::{Failure, Result};
+use crate::ring::sender::{COPIES, SENT, SIZES, WORDS};
 use crate::ring::{
-    EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, EAGER_WORDS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, size_word,
+    EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, eager_slot, receiver, size_word,
 };
-
-/// The first word of the copies of messages for eager slots.
-const COPIES_AT: usize = SLOTS * SLOT_WORDS;
 
 /// The messages and descriptors of a tag so far.
 #[derive(Default, Clone, Copy)]
@@ -42,6 +39,8 @@ struct Posted {
 pub struct Sender {
     channel: Channel,
     ring: Words,
+    /// Arrivals at the other end are counted.
+    counts: bool,
     /// The number of the next descriptor.
     next: u64,
     /// The buffers of each tag, in the order in which they were posted.
@@ -50,8 +49,11 @@ pub struct Sender {
     known: HashMap<u64, Registered>,
     /// At most [`SLOTS`]: the operation, none for a message that was copied, and the size.
     requests: Slab<(Option<Request>, u64)>,
-    counts: HashMap<i32, Count>,
-    /// Messages to eager slots, those that the receiver has taken as far as this end knows, and the last puts.
+    /// All messages so far, and those of each tag.
+    sent: u64,
+    by_tag: HashMap<i32, Count>,
+    /// Messages to eager slots, those that the receiver has taken as far as this end knows, and the last puts of their
+    /// copies.
     eager: u64,
     taken: u64,
     /// Those whose descriptors have not arrived: tag, number among those of the tag, size.
@@ -62,14 +64,26 @@ pub struct Sender {
 impl Sender {
     /// The ring of a sending end, whose handle goes to the receiver.
     pub fn ring(network: &Arc<Network>) -> Result<Words> {
-        Ok(Words::new(&network.session, COPIES_AT + EAGER_SLOTS * EAGER_WORDS)?)
+        Ok(Words::new(&network.session, WORDS)?)
     }
 
     pub fn new(channel: Channel, ring: Words) -> Sender {
-        let (posted, known, requests) = (HashMap::new(), HashMap::new(), Slab::with_capacity(SLOTS));
-        let (counts, puts) = (HashMap::new(), [const { None }; EAGER_SLOTS]);
-        let undescribed = VecDeque::new();
-        Sender { channel, ring, next: 0, posted, known, requests, counts, eager: 0, taken: 0, undescribed, puts }
+        let counts = channel.network.session.counts_in(channel.place(receiver::WORDS - 1));
+        Sender {
+            channel,
+            ring,
+            counts,
+            next: 0,
+            posted: HashMap::new(),
+            known: HashMap::new(),
+            requests: Slab::with_capacity(SLOTS),
+            sent: 0,
+            by_tag: HashMap::new(),
+            eager: 0,
+            taken: 0,
+            undescribed: VecDeque::new(),
+            puts: [const { None }; EAGER_SLOTS],
+        }
     }
 
     /// Starts to send. Returns the index of the request; `None` while the receiver has posted no buffer with the tag.
@@ -81,31 +95,58 @@ impl Sender {
         self.take_posted()?;
         let first = self.posted.get(&tag).and_then(VecDeque::front).filter(|_| self.requests.len() < SLOTS);
         let Some(&Posted { number, size: room, offset, ref memory }) = first else {
-            // SAFETY: the caller's promise.
-            if self.requests.len() < SLOTS && unsafe { self.send_eagerly(data, size, tag) }? {
-                return Ok(Some(self.requests.insert((None, size))));
+            if self.requests.len() < SLOTS {
+                // SAFETY: the caller's promise.
+                let sent = unsafe { self.send_eagerly(data, size, tag) }?;
+                if let Some(request) = sent {
+                    return Ok(Some(self.requests.insert((request, size))));
+                }
             }
             self.channel.network.session.progress();
-            self.channel.look(|| false)?;
+            self.channel.look(|| false, Question::Life)?;
             return Ok(None);
         };
-        let word = self.channel.place(number as usize % SLOTS);
+        let slot = number as usize % SLOTS;
+        let word = self.channel.place(receiver::SIGNALS + slot);
         let fits = size <= room;
         // Nothing is written where there is nothing to write, or no room for it.
         let to = if size > 0 && fits { memory.place(offset) } else { word };
         let len = if fits { size } else { 0 };
         let value = size_word(number, if fits { size } else { REFUSED });
         let session = &self.channel.network.session;
-        // SAFETY: the caller's promise.
-        let started = unsafe { session.start_put_signal(to, (Source::Stable(data), len), word, (AmoOp::Set, value)) };
+        let signal = (AmoOp::Set, value);
+        let travels_with_signal = len <= session.copy_limit() as u64;
+        let started = if travels_with_signal {
+            // SAFETY: the source is copied now.
+            unsafe { session.start_put_signal_at_leisure(to, (Source::Copied(data), len), word, signal) }
+        } else if self.counts {
+            self.ring.store(SIZES + slot, value);
+            let size = Part {
+                place: self.channel.place(receiver::SIZES + slot),
+                local: self.ring.address(SIZES + slot).cast_mut(),
+                len: 8,
+            };
+            let data = Part { place: to, local: data.cast_mut(), len };
+            // SAFETY: the caller's promise. The slot is used again when the receiver has got this message.
+            unsafe { session.start_counted([size, data], self.channel.place(receiver::COUNTS + slot)) }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { session.start_put_signal(to, (Source::Stable(data), len), word, signal) }
+        };
         let request = match started {
             Ok(Some(request)) => request,
             Ok(None) => return Ok(None),
             Err(error) => return Err(self.channel.fail(error)),
         };
-        let index = self.requests.insert((Some(request), size));
-        let count = self.counts.entry(tag).or_default();
-        count.sent = count.sent.wrapping_add(1);
+        let request = if travels_with_signal {
+            self.channel.keep(Some(request));
+            self.channel.network.session.send_gathered();
+            None
+        } else {
+            Some(request)
+        };
+        let index = self.requests.insert((request, size));
+        self.count(tag);
         if let Some(posted) = self.take_first(tag) {
             self.remember(posted.memory);
         }
@@ -115,44 +156,76 @@ impl Sender {
         Ok(Some(index))
     }
 
-    /// Copies a message and puts the copy into an eager slot, if it is small and a slot is free.
+    /// Counts a message. Returns its number among those of its tag.
+    fn count(&mut self, tag: i32) -> u32 {
+        self.sent += 1;
+        self.ring.store(SENT, self.sent);
+        let count = self.by_tag.entry(tag).or_default();
+        let next = count.sent.wrapping_add(1);
+        std::mem::replace(&mut count.sent, next)
+    }
+
+    /// Puts a message into an eager slot, if it is small and a slot is free. Returns the operation, none for a message
+    /// that was copied.
     ///
     /// # Safety
-    /// The data is valid.
-    unsafe fn send_eagerly(&mut self, data: *const u8, size: u64, tag: i32) -> Result<bool> {
+    /// As for [`Sender::start`].
+    unsafe fn send_eagerly(&mut self, data: *const u8, size: u64, tag: i32) -> Result<Option<Option<Request>>> {
         let slot = self.eager as usize % EAGER_SLOTS;
         // The receiver keeps messages whose receives are not posted: those are among the undescribed ones.
         let kept = self.undescribed.len() >= EAGER_SLOTS;
         if size > EAGER_BYTES as u64 || self.eager - self.taken >= EAGER_SLOTS as u64 || kept {
-            return Ok(false);
+            return Ok(None);
         }
         if let Some(put) = &self.puts[slot] {
             match self.channel.network.session.test(put) {
                 Ok(true) => self.puts[slot] = None,
-                Ok(false) => return Ok(false),
+                Ok(false) => return Ok(None),
                 Err(error) => return Err(self.channel.fail(error)),
             }
         }
-        let count = self.counts.entry(tag).or_default();
-        let copy = COPIES_AT + slot * EAGER_WORDS;
-        self.ring.store(copy + 1, u64::from(count.sent) << 32 | u64::from(tag as u32));
-        self.ring.store(copy + 2, size);
-        // SAFETY: the caller's promise; no put from this slot is under way.
-        unsafe { self.ring.write_bytes(copy + 1 + EAGER_HEAD, data, size as usize) };
-        let there = EAGER_AT + slot * EAGER_WORDS;
-        let (word, to) = (self.channel.place(there), self.channel.place(there + 1));
-        let source = (Source::Stable(self.ring.address(copy + 1)), 8 * EAGER_HEAD as u64 + size);
         let session = &self.channel.network.session;
-        // SAFETY: the slot is not changed before the put has ended.
-        match unsafe { session.start_put_signal(to, source, word, (AmoOp::Set, self.eager + 1)) } {
-            Ok(None) => return Ok(false),
-            Ok(put) => self.puts[slot] = put,
+        let ordinal = self.by_tag.get(&tag).map_or(0, |count| count.sent);
+        let (at, _) = eager_slot(self.eager);
+        let (here, there) = (COPIES + at + 1, receiver::EAGER + at);
+        self.ring.store(here, u64::from(ordinal) << 32 | u64::from(tag as u32));
+        self.ring.store(here + 1, size);
+        let (word, to, head) = (self.channel.place(there), self.channel.place(there + 1), 8 * EAGER_HEAD as u64);
+        let (bytes, limit) = (head + size, session.copy_limit() as u64);
+        let counted = self.counts && bytes > limit;
+        let started = if counted {
+            let head = Part { place: to, local: self.ring.address(here).cast_mut(), len: head };
+            let data = Part { place: self.channel.place(there + 1 + EAGER_HEAD), local: data.cast_mut(), len: size };
+            // SAFETY: the caller's promise; the slot is used again when the receiver has taken this message.
+            unsafe { session.start_counted([head, data], word) }
+        } else {
+            // SAFETY: the caller's promise; no put from this slot is under way.
+            unsafe { self.ring.write_bytes(here + EAGER_HEAD, data, size as usize) };
+            let copy = self.ring.address(here);
+            let source = if bytes <= limit { Source::Copied(copy) } else { Source::Stable(copy) };
+            // SAFETY: what is not copied now is not changed before the put has ended.
+            unsafe { session.start_put_signal_at_leisure(to, (source, bytes), word, (AmoOp::Add, 1)) }
+        };
+        let request = match started {
+            Ok(Some(request)) => request,
+            Ok(None) => return Ok(None),
             Err(error) => return Err(self.channel.fail(error)),
-        }
-        self.undescribed.push_back((tag, count.sent, size));
-        count.sent = count.sent.wrapping_add(1);
+        };
+        let request = if counted {
+            Some(request)
+        } else if bytes <= limit {
+            self.channel.keep(Some(request));
+            self.channel.network.session.send_gathered();
+            None
+        } else {
+            self.puts[slot] = Some(request);
+            self.channel.network.session.send_gathered();
+            None
+        };
+        self.count(tag);
+        self.undescribed.push_back((tag, ordinal, size));
         self.eager += 1;
-        Ok(true)
+        Ok(Some(request))
     }
 
     /// Takes the descriptors that have arrived, in the order in which they were posted.
@@ -173,7 +246,7 @@ impl Sender {
                 return Err(self.channel.fail(Failure::remote(why)));
             }
             self.taken = taken;
-            let count = self.counts.entry(tag).or_default();
+            let count = self.by_tag.entry(tag).or_default();
             let ordinal = count.described;
             count.described = ordinal.wrapping_add(1);
             match self.undescribed.iter().position(|message| (message.0, message.1) == (tag, ordinal)) {
@@ -226,7 +299,7 @@ impl Sender {
                 Ok(Some(size))
             }
             // A receiver that has closed may have received everything; then the acknowledgement is on its way.
-            Ok(false) => self.channel.look(|| true).map(|()| None),
+            Ok(false) => self.channel.look(|| true, Question::Life).map(|_| None),
             Err(error) => {
                 drop(self.requests.remove(index));
                 Err(self.channel.fail(error))
@@ -252,5 +325,8 @@ fn too_large(size: u64, tag: i32, room: u64) -> Failure {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.settle();
+        if self.sent > 0 {
+            self.channel.finish();
+        }
     }
 }

@@ -17,6 +17,7 @@ const TIMEOUT_S: u64 = 20;
 /// Names the role of the other process.
 const ROLE: &str = "NCCL_NET_TEST_ROLE";
 const VERSION: &str = "NCCL_NET_TEST_VERSION";
+const LABEL: &str = "NCCL_NET_TEST_LABEL";
 const MARK: &str = "handle ";
 
 type Ptr = *mut c_void;
@@ -156,6 +157,12 @@ fn other() {
         "with itself" => with_itself(&net),
         "measuring receiver" => measure(&net, &mut pipes, true),
         "measuring sender" => measure(&net, &mut pipes, false),
+        "bereft receiver" => lose(&net, &mut pipes, true),
+        "losing sender" => lose(&net, &mut pipes, false),
+        "flapping receiver" => flap(&net, &mut pipes, true),
+        "flapping sender" => flap(&net, &mut pipes, false),
+        "timed first" => time(&net, &mut pipes, true),
+        "timed second" => time(&net, &mut pipes, false),
         other => panic!("{other}"),
     }
     net.finalize();
@@ -173,6 +180,10 @@ const CONNECTIONS: usize = 3;
 const SIZES: [usize; 12] = [0, 1, 7, 512, 4096, 4097, 20_000, 65_536, 300_001, 1 << 20, 0, 8];
 const ROUNDS: usize = 6;
 const LARGE: usize = 64 << 20;
+/// A message that fits into the sending end's socket buffer, not into the window of the receiving end's.
+const LOST_BYTES: usize = 512 << 10;
+/// The time-out where a message is lost, in seconds.
+const LOST_TIMEOUT: u64 = 4;
 /// The time-out of one that closes a connection whose other end has left.
 const LEFT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -615,6 +626,162 @@ fn measure(net: &Net, pipes: &mut Pipes, receives: bool) {
     if receives { net.close_receive(connection) } else { net.close_send(connection) }
 }
 
+/// The sender breaks its connections with a message in them that has left and that the stopped receiver has not read.
+/// Over one rail nothing repeats it: the receive fails.
+fn lose(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut data = vec![receives.into(); LOST_BYTES];
+    let handle = net.register(connection, &mut data);
+    if receives {
+        // A small one connects, so that the window stays small.
+        let request = net.receive(connection, &mut data, 0, handle).unwrap();
+        pipes.tell(&std::process::id().to_le_bytes());
+        assert_eq!(net.finish(request), Ok(64));
+        let request = net.receive(connection, &mut data, 0, handle).unwrap();
+        // The descriptor goes with a poll. Usually its acknowledgement is here after these: then nothing of this end is
+        // under way whose failure would show the loss.
+        for _ in 0..20_000 {
+            assert_eq!(net.test(request), Ok(None));
+            std::thread::yield_now();
+        }
+        pipes.tell(b"posted");
+        assert_eq!(net.finish(request), Err(REMOTE_ERROR));
+        pipes.tell(b"failed");
+    } else {
+        let other = i32::from_le_bytes(pipes.hear().unwrap().try_into().unwrap());
+        let send = |size: usize| {
+            until("isend", || net.send(connection, &data[..size], 0, handle).map(|r| (!r.is_null()).then_some(r)))
+        };
+        assert_eq!(net.finish(send(64).unwrap()), Ok(64));
+        pipes.hear();
+        let stopped = Stopped::new(other);
+        assert_eq!(net.finish(send(LOST_BYTES).unwrap()), Ok(LOST_BYTES), "it has left");
+        break_connections();
+        drop(stopped);
+        // What it sends now goes over a new connection.
+        let _ = net.finish(send(64).unwrap());
+        pipes.hear();
+    }
+    net.deregister(connection, handle);
+    if receives { net.close_receive(connection) } else { net.close_send(connection) }
+}
+
+/// Another process of this test that is stopped. Dropping it lets the process go on.
+struct Stopped(libc::pid_t);
+
+impl Stopped {
+    fn new(process: libc::pid_t) -> Stopped {
+        // SAFETY: it has no conditions.
+        assert_eq!(unsafe { libc::kill(process, libc::SIGSTOP) }, 0);
+        Stopped(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: it has no conditions.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+}
+
+/// Ends all connections over TCP of this process by a reset, which drops what the other end has not read.
+fn break_connections() {
+    for fd in 3..256 {
+        // SAFETY: an address of this size; other descriptors than connected sockets refuse it.
+        unsafe {
+            let mut peer: libc::sockaddr = std::mem::zeroed();
+            let mut len = size_of::<libc::sockaddr>() as libc::socklen_t;
+            if libc::getpeername(fd, &raw mut peer, &raw mut len) != 0 || peer.sa_family != libc::AF_INET as u16 {
+                continue;
+            }
+            peer.sa_family = libc::AF_UNSPEC as u16;
+            libc::connect(fd, &raw const peer, size_of::<libc::sockaddr>() as libc::socklen_t);
+        }
+    }
+}
+
+/// Streams of messages of all sizes, eight under way, while the file exists that this makes
+/// (`scripts/netns-rails.sh flap SECONDS nccl`): all come once, in order and whole. A last message of one byte ends it.
+fn flap(net: &Net, pipes: &mut Pipes, receives: bool) {
+    const SIZES: [usize; 8] = [8, 65_536, 4000, 300_001, 32 << 10, 1 << 20, 0, 20_000];
+    const DEPTH: usize = 8;
+    const STALL: Duration = Duration::from_secs(60);
+    let until = std::env::var("NCCL_NET_TEST_UNTIL").unwrap();
+    let Some(connection) = one(net, pipes, receives) else { return };
+    let mut buffers: Vec<_> = (0..DEPTH).map(|_| vec![0u8; (1 << 20) + 1]).collect();
+    let handles: Vec<_> = buffers.iter_mut().map(|buffer| net.register(connection, buffer)).collect();
+    if !receives {
+        std::fs::write(&until, "").unwrap();
+    }
+    let (mut started, mut done, mut under_way) = (0usize, 0usize, std::collections::VecDeque::new());
+    let (mut ends, mut heard) = (false, Instant::now());
+    while !ends || !under_way.is_empty() {
+        assert!(heard.elapsed() < STALL, "{done} messages, {} under way", under_way.len());
+        if under_way.len() < DEPTH && !ends {
+            let buffer = &mut buffers[started % DEPTH];
+            let request = if receives {
+                buffer.fill(0xee);
+                net.receive(connection, buffer, 0, handles[started % DEPTH])
+            } else {
+                let last = !std::path::Path::new(&until).exists();
+                let size = if last { 1 } else { SIZES[started % SIZES.len()] };
+                buffer[..size].iter_mut().enumerate().for_each(|(i, b)| *b = byte(0, started, i));
+                net.send(connection, &buffer[..size], 0, handles[started % DEPTH])
+                    .inspect(|request| ends = last && !request.is_null())
+            };
+            let request = request.unwrap();
+            if !request.is_null() {
+                under_way.push_back(request);
+                started += 1;
+            }
+        }
+        let Some(size) = under_way.front().and_then(|&request| net.test(request).unwrap()) else {
+            std::thread::yield_now();
+            continue;
+        };
+        under_way.pop_front();
+        if receives {
+            let buffer = &buffers[done % DEPTH];
+            ends = size == 1;
+            assert!(ends || size == SIZES[done % SIZES.len()], "message {done} has {size} bytes");
+            assert!(buffer[..size].iter().enumerate().all(|(i, &b)| b == byte(0, done, i)), "message {done}");
+            assert!(buffer[size..].iter().all(|&b| b == 0xee), "message {done}: too much was written");
+            if ends {
+                under_way.clear();
+            }
+        }
+        (done, heard) = (done + 1, Instant::now());
+    }
+    if receives {
+        eprintln!("{done} messages came once, in order and whole");
+    }
+    handles.into_iter().for_each(|handle| net.deregister(connection, handle));
+    if receives { net.close_receive(connection) } else { net.close_send(connection) }
+}
+
+/// Times of messages of all sizes beside those over a socket.
+fn time(net: &Net, pipes: &mut Pipes, first: bool) {
+    let Some(ahead) = one(net, pipes, !first) else { return };
+    let Some(back) = one(net, pipes, first) else { return };
+    let (sends, receives) = if first { (ahead, back) } else { (back, ahead) };
+    let socket = match first {
+        true => driver::timing::socket(true, |port| pipes.tell(&port.to_le_bytes()), || 0),
+        false => {
+            let port = pipes.hear().unwrap();
+            driver::timing::socket(false, |_| (), || u16::from_le_bytes([port[0], port[1]]))
+        }
+    };
+    let (mut from, mut to) = (vec![1u8; 8 << 20], vec![0u8; 8 << 20]);
+    let handles = [net.register(sends, &mut from), net.register(receives, &mut to)];
+    let mut ends = driver::timing::Ends { net, sends, receives, from: (from, handles[0]), to: (to, handles[1]) };
+    let label = std::env::var(LABEL).unwrap_or_default();
+    driver::timing::measure(&mut ends, &socket, first, &label);
+    net.deregister(sends, handles[0]);
+    net.deregister(receives, handles[1]);
+    net.close_send(sends);
+    net.close_receive(receives);
+}
+
 #[test]
 fn messages_over_one_rail() {
     pair(Rails::Tcp(1), 9, ["receiver", "sender"]);
@@ -679,6 +846,12 @@ fn a_receiver_that_dies_fails_the_sends() {
 }
 
 #[test]
+fn a_message_that_a_connection_has_lost_fails_the_receive() {
+    let limit = LOST_TIMEOUT.to_string();
+    pair_with(Rails::Tcp(1), 11, ["bereft receiver", "losing sender"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
+}
+
+#[test]
 fn a_process_connects_to_itself() {
     pair(Rails::Tcp(2), 11, ["with itself", "with itself"]);
 }
@@ -694,5 +867,21 @@ fn what_is_not_supported_is_refused() {
 fn bandwidth() {
     for rails in [Rails::Tcp(1), Rails::Tcp(2), Rails::Sessions(2), Rails::Shm] {
         pair(rails, 11, ["measuring receiver", "measuring sender"]);
+    }
+}
+
+/// `cargo test --release -p symrail-nccl-net --test plugin -- --ignored --nocapture times_of_messages`
+#[test]
+#[ignore = "a measurement"]
+fn times_of_messages() {
+    let all = [
+        ("one rail", Rails::Tcp(1)),
+        ("two rails", Rails::Tcp(2)),
+        ("two sessions", Rails::Sessions(2)),
+        ("shm", Rails::Shm),
+    ];
+    let only = std::env::var(LABEL).ok();
+    for (label, rails) in all.into_iter().filter(|(label, _)| only.as_ref().is_none_or(|only| only == label)) {
+        pair_with(rails, 11, ["timed first", "timed second"], &[(LABEL, label)]);
     }
 }

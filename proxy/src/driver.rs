@@ -28,6 +28,8 @@ pub struct Driver {
     pub(crate) stop: AtomicBool,
     /// The proxy thread sleeps although it has a spare core.
     pub(crate) asleep: AtomicBool,
+    /// The proxy thread sleeps, or is about to: what is started now it sends only when it wakes.
+    rests: AtomicBool,
     /// The proxy thread sleeps for longer than left-behind work should wait.
     pub(crate) dozes: AtomicBool,
     /// How often the proxy thread was woken.
@@ -107,6 +109,7 @@ impl Driver {
             polls: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
             dozes: AtomicBool::new(false),
             woken: AtomicU64::new(0),
             wakes,
@@ -144,6 +147,12 @@ impl Driver {
     pub(crate) fn has_issued(&self, seen: &mut u32) -> bool {
         let issues = self.issues.load(Ordering::Relaxed);
         issues != std::mem::replace(seen, issues)
+    }
+
+    /// Notes whether the proxy thread sleeps, or is about to. It says so before it takes the engine for its last look:
+    /// a thread that starts an operation behind that finds it set.
+    pub(crate) fn rest(&self, rests: bool) {
+        self.rests.store(rests, Ordering::Relaxed);
     }
 
     /// Whether threads wait for the engine.
@@ -260,6 +269,16 @@ impl Driver {
             engine.tick(self.seconds());
         }
         events
+    }
+
+    /// Whether the proxy thread sleeps, or is about to.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests.load(Ordering::Relaxed)
+    }
+
+    /// The number of polls so far.
+    pub(crate) fn polls(&self) -> u32 {
+        self.polls.load(Ordering::Relaxed)
     }
 
     pub(crate) fn seconds(&self) -> u32 {

@@ -97,6 +97,12 @@ impl Proxy {
         self.driver.wake();
     }
 
+    /// Whether the thread has ended.
+    #[cfg(test)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// The driver of the engine.
     #[must_use]
     pub fn driver(&self) -> &Arc<Driver> {
@@ -178,6 +184,7 @@ fn run(driver: &Driver, options: Options) {
             }
             continue;
         }
+        driver.rest(true);
         let may_sleep = match driver.engine.try_lock() {
             Ok(mut engine) => {
                 engine.tick(driver.seconds());
@@ -211,6 +218,7 @@ fn run(driver: &Driver, options: Options) {
             std::thread::yield_now();
         }
         driver.engine().wake();
+        driver.rest(false);
     }
 }
 

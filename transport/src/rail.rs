@@ -111,8 +111,8 @@ pub struct Piece {
 /// The direction of a work request of several pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pieces {
-    /// To the target, with the meaning of the completion.
-    Written(Notify),
+    /// To the target, with the meaning of the completion, and the immediate, if there is one.
+    Written(Notify, Option<u64>),
     /// From the target.
     Read,
 }

@@ -1,6 +1,7 @@
 //! A caller of the plugin's tables, in NCCL's order. It declares them by itself: as pointers in a row.
 
 pub mod one_sided;
+pub mod timing;
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};

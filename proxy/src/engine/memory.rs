@@ -163,6 +163,12 @@ impl Engine {
         stage.learn_separate((pe, n_pes), offset, len)
     }
 
+    /// Whether some memory is staged.
+    #[must_use]
+    pub fn stages(&self) -> bool {
+        self.stage.is_some()
+    }
+
     /// Whether a separate segment of `pe` that begins at `offset` is known.
     #[must_use]
     pub fn knows_separate(&self, pe: Pe, offset: u64) -> bool {

@@ -148,6 +148,22 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::submit`], for a put-signal whose end the caller does not wait for.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn submit_at_leisure(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        match &self.stage {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.endpoint.submit_at_leisure(pe, command, owner) },
+            // SAFETY: the caller's promise.
+            Some(_) => unsafe { self.submit(pe, command, owner) },
+        }
+    }
+
     /// Whether there is room for another operation. If not, the caller polls.
     #[must_use]
     pub fn ready(&self) -> bool {

@@ -42,7 +42,8 @@ pub mod rendezvous;
 mod request;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use symrail_heap::CopyEngine;
@@ -76,8 +77,8 @@ const GRAIN: u64 = 4096;
 pub enum Progress {
     /// The session's own thread, which sleeps when nothing happens. Callers that wait or test take its place.
     Thread,
-    /// The session's own thread. Callers that test leave all work to it, so that several sessions' threads work at the
-    /// same time for one caller. Each such session needs a core of its own while there is traffic.
+    /// The session's own thread. Callers that test leave all work to it while it polls, so that several sessions'
+    /// threads work at the same time for one caller. Each such session needs a core of its own while there is traffic.
     Delegated,
     /// The caller of [`Session::progress`].
     Caller,
@@ -91,6 +92,8 @@ pub struct Session {
     _proxy: Option<Proxy>,
     /// Callers leave the work to the session's thread ([`Progress::Delegated`]).
     delegated: bool,
+    /// The number of the engine's polls when a caller last looked.
+    polls_seen: AtomicU32,
     connection_info: ConnectionInfo,
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
@@ -207,6 +210,7 @@ impl Session {
             driver,
             _proxy: proxy,
             delegated: progress == Progress::Delegated,
+            polls_seen: AtomicU32::new(0),
             connection_info,
             rails,
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
@@ -429,11 +433,24 @@ impl Session {
     pub fn progress(&self) -> usize {
         if self.delegated {
             self.driver.expect_traffic();
-            return self.driver.try_engine().map_or(0, |mut engine| self.note_ends(&mut engine));
+            let Some(mut engine) = self.driver.try_engine() else { return 0 };
+            return self.drive_unless_polled(&mut engine);
         }
         // The session's thread leaves the engine to callers that poll it repeatedly.
         let _turn = self.driver.wait_turn();
         self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))
+    }
+
+    /// Polls the engine if nobody has since a caller last looked: a thread that sleeps, or whose core another one has
+    /// taken, may be back after milliseconds only. Returns the number of events.
+    fn drive_unless_polled(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
+        let polled = self.polls_seen.load(Ordering::Relaxed) != self.driver.polls();
+        let events = match polled && !self.driver.rests() {
+            true => self.note_ends(engine),
+            false => self.drive(engine),
+        };
+        self.polls_seen.store(self.driver.polls(), Ordering::Relaxed);
+        events
     }
 
     /// Waits until the other ends of all links that this session has closed have closed theirs, at most for `limit`.
@@ -470,28 +487,135 @@ impl Session {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use symrail_transport::amo::AmoOp;
     use symrail_transport::endpoint::command::Source;
     use symrail_transport::topology::allowed_cpus;
 
     const MEBIBYTE: usize = 1 << 20;
 
-    #[test]
-    fn large_puts_of_a_bulk_session_travel_in_pieces() {
+    /// Two sessions that are connected over these rails.
+    fn two(nics: &str, progress: Progress) -> Option<[Session; 2]> {
         let settings = Settings::from_iter([
             ("SYMRAIL_TRANSPORT", "libfabric"),
             ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
-            ("SYMRAIL_NIC_LIST", "127.0.0.2"),
+            ("SYMRAIL_NIC_LIST", nics),
         ])
         .unwrap();
         let alone = HostPes::alone(allowed_cpus());
-        let open = |me| Session::open(me, 2, &alone, &settings, Progress::Thread, None);
+        let open = |me| Session::open(me, 2, &alone, &settings, progress, None);
         let sessions = match [open(0), open(1)] {
             [Ok(first), Ok(second)] => [first, second],
-            [Err(error), _] | [_, Err(error)] => return println!("SKIPPED: {error}"),
+            [Err(error), _] | [_, Err(error)] => {
+                println!("SKIPPED: {error}");
+                return None;
+            }
         };
-        let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
         let infos = sessions.each_ref().map(Session::connection_info);
         sessions.iter().for_each(|session| session.connect(&infos).unwrap());
+        Some(sessions)
+    }
+
+    /// The word at the end of memory, which a peer changes.
+    fn last_word(heap: &[u8]) -> u64 {
+        // SAFETY: an aligned word inside, as the allocator aligns large memory.
+        unsafe { heap.as_ptr().add(heap.len() - 8).cast::<u64>().read_volatile() }
+    }
+
+    #[test]
+    fn a_counted_put_is_one_message_without_an_answer() {
+        let Some(sessions) = two("127.0.0.2", Progress::Caller) else { return };
+        let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
+        // SAFETY: the sessions are dropped before the heaps.
+        let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        // SAFETY: as above.
+        unsafe { sessions[0].register(heaps[0].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let word = there.place(MEBIBYTE as u64 - 8);
+        assert!(sessions[0].counts_in(word));
+        let counters = |at: usize| sessions[at].driver.engine().endpoint().counters()[0];
+        let before = [counters(0), counters(1)];
+        for count in 1..=3 {
+            let part = |at, len| Part { place: there.place(at), local: heaps[0].as_ptr().cast_mut(), len };
+            // SAFETY: the source stays.
+            let request = unsafe { sessions[0].start_counted([part(0, 8), part(64, 100_000)], word) };
+            let request = request.unwrap().unwrap();
+            while !sessions[0].test(&request).unwrap() || last_word(&heaps[1]) != count {
+                sessions[1].progress();
+            }
+            assert!(heaps[1][..8] == [7; 8] && heaps[1][64..100_064].iter().all(|&byte| byte == 7));
+            heaps[1][..200_000].fill(0);
+        }
+        let after = [counters(0), counters(1)];
+        assert_eq!((after[0].messages - before[0].messages, after[1].messages - before[1].messages), (0, 0));
+        assert_eq!(after[0].acknowledgements, before[0].acknowledgements);
+        drop(sessions);
+    }
+
+    #[test]
+    fn put_signals_that_nobody_waits_for_share_a_message_and_its_acknowledgement() {
+        let Some(sessions) = two("127.0.0.2,127.0.0.3", Progress::Caller) else { return };
+        let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
+        // SAFETY: the sessions are dropped before the heaps.
+        let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let word = there.place(MEBIBYTE as u64 - 8);
+        assert!(!sessions[0].counts_in(word), "over several rails a put may have to be repeated");
+        let counters = || {
+            let mut engine = sessions[0].driver.engine();
+            let all = engine.endpoint().counters();
+            (all.iter().map(|c| c.messages).sum::<u64>(), all.iter().map(|c| c.requests).sum::<u64>())
+        };
+        let start = |at: u64| {
+            let (source, signal) = (Source::Copied(heaps[0].as_ptr()), (AmoOp::Add, 1));
+            // SAFETY: the source is copied.
+            unsafe { sessions[0].start_put_signal_at_leisure(there.place(64 * at), (source, 64), word, signal) }
+                .unwrap()
+                .unwrap()
+        };
+        let finish = |requests: &[Request], count| {
+            while requests.iter().any(|request| !sessions[0].test(request).unwrap()) || last_word(&heaps[1]) != count {
+                sessions[1].progress();
+            }
+        };
+        // The first one connects.
+        finish(&[start(0)], 1);
+        let before = counters();
+        let requests: Vec<Request> = (0..5).map(start).collect();
+        sessions[0].send_gathered();
+        let after = counters();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (1, 5));
+        finish(&requests, 6);
+        assert!(heaps[1][..320].iter().all(|&byte| byte == 7));
+        drop(sessions);
+    }
+
+    #[test]
+    fn callers_poll_a_delegated_session_whose_thread_does_not() {
+        let Some(sessions) = two("127.0.0.2", Progress::Delegated) else { return };
+        let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
+        // SAFETY: the sessions are dropped before the heaps.
+        let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        for session in &sessions {
+            let proxy = session._proxy.as_ref().unwrap();
+            proxy.stop();
+            while !proxy.has_ended() {
+                std::thread::yield_now();
+            }
+        }
+        // SAFETY: the source stays.
+        let request = unsafe { sessions[0].start_put(there.place(0), Source::Stable(heaps[0].as_ptr()), 100_000) };
+        let (request, begun) = (request.unwrap().unwrap(), std::time::Instant::now());
+        while !sessions[0].test(&request).unwrap() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody polls");
+            sessions[1].progress();
+        }
+        drop(sessions);
+        assert!(heaps[1][..100_000].iter().all(|&byte| byte == 7));
+        drop(std::mem::take(&mut heaps[0]));
+    }
+
+    #[test]
+    fn large_puts_of_a_bulk_session_travel_in_pieces() {
+        let Some(sessions) = two("127.0.0.2", Progress::Thread) else { return };
+        let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
         // SAFETY: the sessions are dropped before the heaps.
         let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
         // SAFETY: as above.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, MutexGuard, OnceLock};
 
 use symrail_transport::amo::AmoOp;
+use symrail_transport::endpoint::Part as Counted;
 use symrail_transport::endpoint::command::{Command, Issuer, Owner, Signal, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
@@ -99,6 +100,84 @@ impl Session {
         unsafe { self.start_request(&[to, signal], command) }
     }
 
+    /// As [`Session::start_put_signal`], for a caller that does not wait for its end. Data of up to
+    /// [`Session::copy_limit`] bytes and the signal are one message then, which the peer acknowledges at leisure, with
+    /// others. It waits for others to travel with until [`Session::send_gathered`], a test or a poll.
+    ///
+    /// # Safety
+    /// As for [`Session::start_put_signal`].
+    ///
+    /// # Errors
+    /// As for [`Session::start_put_signal`].
+    pub unsafe fn start_put_signal_at_leisure(
+        &self,
+        to: Place<'_>,
+        (source, len): (Source, u64),
+        signal: Place<'_>,
+        (op, value): (AmoOp, u64),
+    ) -> Result<Option<Request>> {
+        let (dest, offset) = to.signalled_by(len, &signal, op)?;
+        let command = Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
+        let mut engine = self.turn_at_engine();
+        engine.endpoint().accepts(command.operation(), to.pe())?;
+        self.learn(&mut engine, &[to, signal])?;
+        // SAFETY: the caller's promise.
+        let begun =
+            self.enter(engine, |engine, owner| unsafe { engine.submit_at_leisure(to.pe(), command, owner) }.map(|_| 1));
+        begun.map(|begun| begun.map(|(request, _)| request))
+    }
+
+    /// Sends what waits for others to travel with.
+    pub fn send_gathered(&self) {
+        if self.delegated {
+            self.progress();
+        } else {
+            self.driver.engine().endpoint().send_gathered();
+        }
+    }
+
+    /// Whether a peer can count arrivals in this word: see [`Session::start_counted`]. It can where the peer's CPU moves
+    /// the bytes over one rail.
+    #[must_use]
+    pub fn counts_in(&self, word: Place<'_>) -> bool {
+        let mut engine = self.driver.engine();
+        word.offset(Operation::PutSignal, 8).is_ok_and(|offset| !engine.stages() && engine.endpoint().counts_in(offset))
+    }
+
+    /// Starts writes of parts to a peer, the last of which is not empty, and behind them adds 1 to a word of the peer, as
+    /// one message where it has room for them. The peer acknowledges nothing: the request ends when the bytes here may
+    /// be used again. What a connection loses that fails afterwards, no end reports.
+    ///
+    /// # Safety
+    /// As for [`Session::start_put`].
+    ///
+    /// # Errors
+    /// As for [`Session::start_put_signal`]; [`Error::Unsupported`] where [`Session::counts_in`] is false.
+    pub unsafe fn start_counted<const N: usize>(
+        &self,
+        parts: [Part<'_>; N],
+        word: Place<'_>,
+    ) -> Result<Option<Request>> {
+        let pe = word.pe();
+        let mut counted = [Counted { dest: 0, source: std::ptr::null(), len: 0 }; N];
+        for (counted, Part { place, local, len }) in counted.iter_mut().zip(parts) {
+            let (dest, _) = place.signalled_by(len, &word, AmoOp::Add)?;
+            *counted = Counted { dest, source: local.cast_const(), len };
+        }
+        let offset = word.offset(Operation::PutSignal, 8)?;
+        let mut engine = self.turn_at_engine();
+        engine.endpoint().accepts(Operation::PutSignal, pe)?;
+        for place in parts.map(|part| part.place).iter().chain(&[word]) {
+            self.learn(&mut engine, std::slice::from_ref(place))?;
+        }
+        let begun = self.enter(engine, |engine, owner| {
+            // SAFETY: the caller's promise.
+            unsafe { engine.endpoint().put_parts_counted(pe, &counted, offset, owner) }.map(|()| 1)
+        });
+        // It was posted, with what had been gathered before it.
+        begun.map(|begun| begun.map(|(request, _)| request))
+    }
+
     /// Starts a write of each part from here to the peer, as many as there is room for. Returns their number, and one
     /// request that ends when all of them have ended. `None`, with nothing started, while there is no room for any.
     ///
@@ -192,9 +271,21 @@ impl Session {
     /// Starts the operations that `submit` submits, and whose number it returns.
     fn begin(
         &self,
-        mut engine: MutexGuard<'_, Engine>,
+        engine: MutexGuard<'_, Engine>,
         submit: impl FnOnce(&mut MutexGuard<'_, Engine>, Owner) -> Result<usize>,
     ) -> Result<Option<Request>> {
+        let Some((request, mut engine)) = self.enter(engine, submit)? else { return Ok(None) };
+        // A poll sends what the endpoint has gathered: the caller may do other work before it tests the request.
+        self.advance(&mut engine);
+        Ok(Some(request))
+    }
+
+    /// As [`Session::begin`], without a poll behind it. Returns the engine, too.
+    fn enter<'a>(
+        &self,
+        mut engine: MutexGuard<'a, Engine>,
+        submit: impl FnOnce(&mut MutexGuard<'_, Engine>, Owner) -> Result<usize>,
+    ) -> Result<Option<(Request, MutexGuard<'a, Engine>)>> {
         if !engine.ready() {
             self.advance(&mut engine);
             if !engine.ready() {
@@ -222,9 +313,10 @@ impl Session {
             }
         }
         drop(requests);
-        // A poll sends what the endpoint has gathered: the caller may do other work before it tests the request.
-        self.advance(&mut engine);
-        Ok(Some(Request(outcome)))
+        if self.delegated {
+            self.driver.expect_traffic();
+        }
+        Ok(Some((Request(outcome), engine)))
     }
 
     /// The engine, for one operation.
@@ -236,7 +328,7 @@ impl Session {
     fn advance(&self, engine: &mut MutexGuard<'_, Engine>) {
         if self.delegated {
             self.driver.expect_traffic();
-            self.note_ends(engine);
+            self.drive_unless_polled(engine);
         } else {
             self.drive(engine);
         }

@@ -4,6 +4,8 @@
 //! target acknowledges. A counted put needs only one message and no acknowledgement. The fabric delivers a number with
 //! the last bytes of a write, its *immediate*, and the number names the word in which to count.
 //!
+//! A put of several parts is still one message where a work request has room for them.
+//!
 //! Counted puts work only on rails where the target's CPU moves the bytes, and only for an endpoint with one rail:
 //! after a failover the target could not detect a put that arrives twice.
 
@@ -17,6 +19,17 @@ use crate::endpoint::command::Signal;
 use crate::error::{Error, Operation, Result};
 use crate::pe::Pe;
 use crate::wire::Token;
+
+/// A part of a counted put: bytes here, and their place at the target.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// The symmetric offset.
+    pub dest: u64,
+    /// The bytes here.
+    pub source: *const u8,
+    /// Their number.
+    pub len: u64,
+}
 
 /// The issuer of counted puts, for which no quiet waits. Flags are issuer 1.
 const COUNTED: Issuer = 2;
@@ -80,6 +93,57 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Starts writes of several parts to one PE, the last of which adds 1 to a word there: as
+    /// [`Endpoint::put_counted`], for a caller that takes the operation's end. It ends when all parts have left.
+    ///
+    /// # Safety
+    /// The sources stay valid and unchanged until then.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::put_counted`].
+    pub unsafe fn put_parts_counted(&mut self, pe: Pe, parts: &[Part], word: u64, owner: Owner) -> Result<()> {
+        let bytes = parts.iter().map(|part| part.len).sum();
+        let signal = Signal { offset: word, value: 1, op: AmoOp::Add };
+        let command = |part: &Part| {
+            let source = Source::Stable(part.source);
+            Command::PutSignal { dest: part.dest, source, len: part.len, signal }
+        };
+        parts.iter().try_for_each(|part| self.core.validate(pe, &command(part)))?;
+        let Some((last, before)) = parts.split_last().filter(|(last, _)| last.len > 0) else {
+            return Err(uncounted(bytes));
+        };
+        if pe == self.core.profile.me() {
+            for part in before {
+                // SAFETY: the caller's promise; `validate` checked the ranges.
+                unsafe { self.core.put_here(part.dest, Source::Stable(part.source), part.len) };
+            }
+            // SAFETY: as above.
+            unsafe { self.core.apply_here(&command(last), owner) };
+            return Ok(());
+        }
+        self.need(pe)?;
+        let Some(immediate) = self.core.immediate(pe, word) else { return Err(uncounted(bytes)) };
+        if !self.ready() {
+            return Err(Error::Full { operation: Operation::PutSignal, pe });
+        }
+        // What was gathered before stays before it.
+        self.send_outboxes();
+        let op = Op::new(Operation::PutSignal, pe, bytes, owner, self.core.clock.now(), None);
+        let op = self.core.ops.start(op, &mut self.core.issuers);
+        let flags = PostFlags { coalesce: self.core.profile.caps(0).pieces > 1, ..PostFlags::AT_ONCE };
+        // The operation is held during the posts, as in `launch_data`.
+        self.core.ops.expect(op, 1);
+        for part in before.iter().filter(|part| part.len > 0) {
+            let data = (part.dest, part.source.cast_mut(), part.len);
+            self.launch_data(pe, op, 0, data, Transfer::TransmittedWrite, flags);
+        }
+        let data = (last.dest, last.source.cast_mut(), last.len);
+        self.launch_data(pe, op, 0, data, Transfer::CountedWrite(immediate), flags);
+        self.post_backlog(0);
+        self.core.release(op);
+        Ok(())
+    }
+
     /// Whether all counted puts have left, so that their sources may be used again.
     ///
     /// # Errors
@@ -118,8 +182,7 @@ impl Core {
     fn counts_in(&self, word: u64) -> Option<u32> {
         let [caps] = self.profile.all_caps() else { return None };
         // The last piece of a write carries the immediate, and must not arrive before the others.
-        let fits = self.profile.role() == Role::Host
-            && caps.software
+        let fits = caps.software
             && caps.immediate >= size_of::<u64>()
             && caps.order.write_after_write
             && !self.profile.native_amo()
@@ -159,7 +222,6 @@ mod tests {
         assert!(endpoint(Role::Host, 1, false, plain).counts_in(8));
         for (why, other) in [
             ("another rail may have to do it again", endpoint(Role::Host, 2, false, plain)),
-            ("proxy endpoints have other work", endpoint(Role::Proxy, 1, false, plain)),
             ("NICs change words", endpoint(Role::Host, 1, true, FabricConfig { atomics: true, ..plain })),
             (
                 "messages cost a NIC's target nothing",

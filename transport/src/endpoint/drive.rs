@@ -26,6 +26,11 @@ impl Endpoint {
             && self.rails.iter_mut().all(|r| r.wait_fd().is_none() || r.arm())
     }
 
+    /// Sends the requests that are gathered, without a poll.
+    pub fn send_gathered(&mut self) {
+        self.send_outboxes();
+    }
+
     /// The most bytes that a [`Source::Copied`](super::command::Source::Copied) may have.
     #[must_use]
     pub fn copy_limit(&self) -> usize {

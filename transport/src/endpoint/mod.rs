@@ -80,6 +80,7 @@ mod wait_predictor;
 use clock::Clock;
 use command::OpHandle;
 pub use completion::NoAgent;
+pub use counted::Part;
 use failover::Recovery;
 use issuers::Issuers;
 pub use lanes::LaneSpeed;

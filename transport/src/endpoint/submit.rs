@@ -46,8 +46,22 @@ impl Endpoint {
         {
             return Ok(0);
         }
+        let completion = self.core.issuers.completion(owner);
         // SAFETY: the caller's promise.
-        unsafe { self.submit_alone(pe, command, owner, priority) }
+        unsafe { self.submit_alone(pe, command, owner, priority, completion) }
+    }
+
+    /// As [`Endpoint::submit_as`], for a put-signal whose end the caller does not wait for. Where its data travels with
+    /// the signal, the target acknowledges it at leisure.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn submit_at_leisure(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.submit_alone(pe, command, owner, Priority::Urgent, Completion::Unsignaled) }
     }
 
     /// Adds a put that a later quiet completes to the open message to its PE, if there is one of such puts.
@@ -73,6 +87,7 @@ impl Endpoint {
         mut command: Command,
         owner: Owner,
         priority: Priority,
+        completion: Completion,
     ) -> Result<OpHandle> {
         self.core.validate(pe, &command)?;
         let (operation, native) = (command.operation(), self.core.profile.native_amo());
@@ -96,7 +111,6 @@ impl Endpoint {
             signal_as_amo(&mut command);
             self.check_native(&command)?;
         }
-        let completion = self.core.issuers.completion(owner);
         let mut placed = self.core.lanes.place(pe, &command, completion, priority, &self.core.profile);
         if let Some((lane, protocol)) = &mut placed
             && let Form::UnrecordedMessage | Form::Inject = protocol.form
@@ -277,7 +291,7 @@ impl Core {
     ///
     /// # Safety
     /// The source is valid.
-    unsafe fn put_here(&self, dest: u64, source: Source, len: u64) {
+    pub(super) unsafe fn put_here(&self, dest: u64, source: Source, len: u64) {
         if let Some(to) = self.regions.local(dest, len)
             && len > 0
         {

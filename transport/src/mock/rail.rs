@@ -224,16 +224,18 @@ unsafe impl Rail for MockRail {
             let (there, here) = (self.remote(&self.fabric.state(), to, remote, local.len)?, self.reachable(local));
             match way {
                 // SAFETY: as for a write.
-                Pieces::Written(_) => written.push((there, unsafe { bytes_of(LocalBuf { ptr: here, ..local }) })),
+                Pieces::Written(..) => written.push((there, unsafe { bytes_of(LocalBuf { ptr: here, ..local }) })),
                 Pieces::Read => read.push((there, here.expose_provenance(), local.len)),
             }
         }
         if pieces.len() > self.caps.pieces || total > self.caps.max_rma {
             return Err(PostError::refused(22, || format!("{} pieces of {total} bytes", pieces.len())));
         }
-        let left = way == Pieces::Written(Notify::Transmitted);
-        let cargo =
-            if way == Pieces::Read { Cargo::Read(read) } else { Cargo::Write { parts: written, immediate: None } };
+        let left = matches!(way, Pieces::Written(Notify::Transmitted, _));
+        let cargo = match way {
+            Pieces::Read => Cargo::Read(read),
+            Pieces::Written(_, immediate) => Cargo::Write { parts: written, immediate },
+        };
         self.post(to, cargo, (!left).then_some(id))?;
         if left {
             self.fabric.state().report_left(self.id, id);

@@ -186,10 +186,15 @@ unsafe impl Rail for OfiRail {
         self.check_size(pieces.iter().map(|piece| piece.local.len).sum(), self.caps.max_rma, "all pieces of one")?;
         let slot = self.take(id)?;
         let (endpoint, context) = (self.endpoint.as_ptr(), self.slab.get(slot).cast());
+        let (flags, data) = match way {
+            Pieces::Read => (0, 0),
+            Pieces::Written(notify, None) => (asked_for(notify), 0),
+            Pieces::Written(notify, Some(data)) => (asked_for(notify) | ffi::FI_REMOTE_CQ_DATA, data),
+        };
         // SAFETY: as for a write and a read.
         let code = unsafe {
-            message(peer, pieces, context, 0, |message| match way {
-                Pieces::Written(notify) => ffi::fi_writemsg(endpoint, message, ffi::FI_COMPLETION | asked_for(notify)),
+            message(peer, pieces, context, data, |message| match way {
+                Pieces::Written(..) => ffi::fi_writemsg(endpoint, message, ffi::FI_COMPLETION | flags),
                 Pieces::Read => ffi::fi_readmsg(endpoint, message, ffi::FI_COMPLETION),
             })
         };

@@ -368,7 +368,7 @@ impl Drop for Link {
 fn is_open(stream: &mut Stream) -> bool {
     loop {
         match stream.receive() {
-            Ok(None) => return true,
+            Ok(None) => return !stream.is_broken(),
             // It is on the way when an answer is given up.
             Ok(Some((Kind::Ready, _))) => {}
             Ok(Some(_)) | Err(_) => return false,

@@ -60,6 +60,8 @@ pub(super) struct Stream {
     input: Vec<u8>,
     output: Vec<u8>,
     refused: bool,
+    /// The path has failed.
+    broken: bool,
 }
 
 enum Step {
@@ -89,6 +91,7 @@ impl Stream {
             input: Vec::new(),
             output: Vec::new(),
             refused: false,
+            broken: false,
         };
         if dialer {
             stream.output.extend_from_slice(&MAGIC);
@@ -100,6 +103,11 @@ impl Stream {
     /// Whether the other end has shown that it has the secret.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open(_))
+    }
+
+    /// Whether its path has failed, which says nothing about the other end.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Whether nobody listens at the address that it was to connect to.
@@ -202,7 +210,7 @@ impl Stream {
                 Ok(written) => drop(self.output.drain(..written)),
                 Err(error) if is_later(&error) => return Ok(()),
                 // What the other end has sent before may still be read.
-                Err(error) if self.is_open() && error.kind() == ErrorKind::BrokenPipe => self.output.clear(),
+                Err(_) if self.is_open() => self.output.clear(),
                 Err(error) => return Err(self.by_peer(&error)),
             }
         }
@@ -216,6 +224,9 @@ impl Stream {
 
     /// Reads at most so many bytes. Returns `false` if none has arrived.
     fn read(&mut self, max: usize) -> Result<bool, Ended> {
+        if self.broken {
+            return Ok(false); // the socket would report an end
+        }
         let mut buffer = [0; 4096];
         let max = buffer.len().min(max);
         match self.socket.read(&mut buffer[..max]) {
@@ -228,8 +239,12 @@ impl Stream {
                 Ok(true)
             }
             Err(error) if is_later(&error) => Ok(false),
-            // The path has failed, which says nothing about the process: it may be reached over another rail.
-            Err(error) if self.is_open() && !is_end(&error) => Ok(false),
+            // The path has failed, which says nothing about the process: it may be reached over another rail. The end
+            // of a process closes its connections in order, unless it has not read what came last.
+            Err(_) if self.is_open() => {
+                self.broken = true;
+                Ok(false)
+            }
             Err(error) => Err(self.by_peer(&error)),
         }
     }
@@ -238,9 +253,4 @@ impl Stream {
 /// Whether to try again later; a socket that is still connecting is not connected.
 fn is_later(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::NotConnected)
-}
-
-/// Whether the other end has ended the connection.
-fn is_end(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted)
 }

@@ -172,20 +172,26 @@ impl Endpoint {
         let (ids, count) = if request.coalesce { self.core.together(lane, request) } else { ([0; MOST], 0) };
         let most = self.core.profile.caps(lane).pieces.min(MAX_PIECES);
         let (mut pieces, mut used, mut ready) = ([NO_PIECE; MAX_PIECES], 0, 0);
+        let mut immediate = None;
         for &id in &ids[..count] {
             // Work requests without room now wait for the next post.
-            let piece = self.core.piece_of(lane, id);
-            if !piece.is_some_and(|piece| append(&mut pieces[..most], &mut used, piece)) {
+            let Some((piece, counted)) = self.core.piece_of(lane, id) else { break };
+            if !append(&mut pieces[..most], &mut used, piece) {
                 break;
             }
             ready += 1;
+            immediate = counted;
+            // It tells the target that everything up to here has arrived.
+            if immediate.is_some() {
+                break;
+            }
         }
         if ready < 2 {
             return (1, self.try_post(id, request));
         }
         let transfer = match request.work {
             Work::Read { .. } => Pieces::Read,
-            work => Pieces::Written(self.core.notify(request.dest, lane, work)),
+            work => Pieces::Written(self.core.notify(request.dest, lane, work), immediate),
         };
         let windowed = match self.core.enter_window(request) {
             Ok(windowed) => windowed,
@@ -201,16 +207,17 @@ impl Endpoint {
 }
 
 impl Core {
-    fn piece_of(&mut self, lane: usize, id: u64) -> Option<Piece> {
+    /// The piece of a work request that may be coalesced, and its immediate, if it has one.
+    fn piece_of(&mut self, lane: usize, id: u64) -> Option<(Piece, Option<u64>)> {
         let request = *self.queue.get(id)?;
-        let (Work::Read { offset } | Work::Write { offset } | Work::TransmittedWrite { offset, immediate: None }) =
-            request.work
-        else {
-            return None;
+        let (offset, immediate) = match request.work {
+            Work::Read { offset } | Work::Write { offset } => (offset, None),
+            Work::TransmittedWrite { offset, immediate } => (offset, immediate),
+            _ => return None,
         };
         let remote = self.regions.remote(request.dest, self.lanes.theirs(request.dest, lane), offset)?.0;
         let local = self.local_buffer(id, &request).ok()?;
-        Some(Piece { local, remote })
+        Some((Piece { local, remote }, immediate))
     }
 
     /// Records that several work requests were posted as one. The completion of the first stands for all.

@@ -210,17 +210,17 @@ unsafe impl Rail for TimedRail {
         for piece in pieces {
             remotes.push((self.remote(to, piece.remote, piece.local.len)?, piece.local));
         }
-        if way == Pieces::Read {
+        let Pieces::Written(notify, immediate) = way else {
             let part = |(from, local): (usize, LocalBuf)| (from, local.ptr.expose_provenance(), local.len);
             let parts = uncounted(|| remotes.into_iter().map(part).collect());
             self.post(to, Cargo::Read(parts, id), None, true);
             return Ok(());
-        }
+        };
         let part = |(there, local): (usize, LocalBuf)| self.part(there, local.ptr, local.len);
         let parts = uncounted(|| remotes.into_iter().map(part).collect());
-        let left = (way == Pieces::Written(Notify::Transmitted)).then_some(id);
+        let left = (notify == Notify::Transmitted).then_some(id);
         let acknowledged = if left.is_none() { Some(id) } else { None };
-        self.post(to, Cargo::Write { parts, immediate: None, acknowledged }, left, true);
+        self.post(to, Cargo::Write { parts, immediate, acknowledged }, left, true);
         Ok(())
     }
 
