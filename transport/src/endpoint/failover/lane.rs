@@ -111,7 +111,8 @@ impl Core {
     }
 
     fn may_try(&self, pe: Pe) -> bool {
-        !self.lanes.is_lost(pe) || self.clock.now().is_multiple_of(RARELY)
+        let rarely = || self.clock.now().is_multiple_of(RARELY) && !self.recovery.removed.contains(&pe);
+        !self.lanes.is_lost(pe) || rarely()
     }
 }
 
