@@ -1,5 +1,5 @@
 //! Many agents that join and leave one that stays, over ibverbs: a queue pair serves one after the other.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
 mod support;
 
