@@ -39,8 +39,8 @@ outside() {
   # The build of the tests: cables, not processors, are the limit.
   cargo build -q --manifest-path "$root/Cargo.toml" --workspace --lib --bins --examples
   if [ "${3-}" = nccl ]; then
-    plugin=$(cargo test -q --manifest-path "$root/Cargo.toml" --workspace --test plugin --no-run --message-format json |
-      sed -n 's/.*"executable":"\([^"]*\/plugin-[^"]*\)".*/\1/p')
+    plugin=$(cargo test -q --manifest-path "$root/Cargo.toml" --workspace --test it --no-run --message-format json |
+      sed -n '/nccl-net\/tests\/it[.]rs/s/.*"executable":"\([^"]*\)".*/\1/p')
   fi
   work=$(mktemp -d)
   inner=
@@ -252,7 +252,7 @@ messages() { # as a PE: one end of the plugin's messages, which tells the other 
   [ "$SYMRAIL_BOOTSTRAP_PE" = 0 ] || { role=sender to=$WORK/back from=$WORK/ahead; }
   # Both pipes are opened without waiting for the other end.
   NCCL_NET_TEST_ROLE="flapping $role" NCCL_NET_TEST_VERSION=11 NCCL_NET_TEST_UNTIL=$WORK/joined \
-    exec "$PLUGIN" other --exact --nocapture --test-threads=1 0<> "$from" 1<> "$to"
+    exec "$PLUGIN" plugin::other --exact --nocapture --test-threads=1 0<> "$from" 1<> "$to"
 }
 
 flap() { # seconds, or also: pencils, nccl

@@ -268,7 +268,7 @@ impl Agent {
             return Err(Error::Metadata { why: format!("{name} has the identity of another known agent") });
         }
         let pe = self.shared.session.number_for(&metadata.identity)?;
-        let memories = metadata.memories(pe)?;
+        let memories = metadata.memories(pe).inspect_err(|error| self.shared.keep_out(pe, &error.to_string()))?;
         let entry = known.entry(name.clone()).or_insert_with(|| Known {
             peer: self.shared.peer(pe, &name),
             handle,

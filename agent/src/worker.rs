@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use symrail_core::{Backoff, encoding, lock};
 use symrail_proxy::session::memory::Memory;
-use symrail_proxy::session::rendezvous::{Answered, Dial, Handle, Link, Listener};
+use symrail_proxy::session::rendezvous::{Answered, Arrival, Dial, Handle, Link, Listener};
 use symrail_proxy::session::{Registered, Session};
 use symrail_transport::{Error as TransportError, Pe};
 
@@ -320,10 +320,23 @@ impl Shared {
     fn answer(&self, listener: &mut Listener) -> symrail_transport::Result<Option<Attempt>> {
         let Some(arrival) = listener.poll(&self.session)? else { return Ok(None) };
         let pe = arrival.pe();
-        let malformed = |why| TransportError::Malformed { what: "the greeting of an agent", pe, why };
         if pe == self.session.me() {
-            return Err(malformed("it has this agent's own identity".into()));
+            let why = "it has this agent's own identity".into();
+            return Err(TransportError::Malformed { what: "the greeting of an agent", pe, why });
         }
+        self.welcome(arrival).map(Some).inspect_err(|error| self.keep_out(pe, &error.to_string()))
+    }
+
+    /// Removes a peer of the session that this agent does not know.
+    pub fn keep_out(&self, pe: Pe, why: &str) {
+        if !lock(&self.peers).contains_key(&pe) {
+            self.session.remove_peer(pe, why);
+        }
+    }
+
+    fn welcome(&self, arrival: Arrival) -> symrail_transport::Result<Attempt> {
+        let pe = arrival.pe();
+        let malformed = |why| TransportError::Malformed { what: "the greeting of an agent", pe, why };
         let (name, ring): Hello = encoding::decode(arrival.payload(), "the greeting of an agent", pe)?;
         must_be_a_name(&name).map_err(|error| malformed(error.to_string()))?;
         let ring = Memory::of_peer(arrival.pe(), &ring)?;
@@ -331,7 +344,7 @@ impl Shared {
         let peer = self.peer(arrival.pe(), &name);
         let hello: Hello = (self.name.clone(), ours.handle());
         let answered = arrival.answer(&self.session, &encoding::encode(&hello))?;
-        Ok(Some(Attempt { way: Way::Answered(answered, ring), peer, ours, since: Instant::now() }))
+        Ok(Attempt { way: Way::Answered(answered, ring), peer, ours, since: Instant::now() })
     }
 
     /// Cancels all transfers, waits for what is under way, and sends the notifications that wait, for a limited time.

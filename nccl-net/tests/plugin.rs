@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::libraries::{job_slot, remove_settings};
 
+use crate::driver::timing;
 use crate::driver::{INVALID_ARGUMENT, INVALID_USAGE, Net, PATIENCE, REMOTE_ERROR, until};
 
 const TIMEOUT_S: u64 = 20;
@@ -765,17 +766,17 @@ fn time(net: &Net, pipes: &mut Pipes, first: bool) {
     let Some(back) = one(net, pipes, first) else { return };
     let (sends, receives) = if first { (ahead, back) } else { (back, ahead) };
     let socket = match first {
-        true => driver::timing::socket(true, |port| pipes.tell(&port.to_le_bytes()), || 0),
+        true => timing::socket(true, |port| pipes.tell(&port.to_le_bytes()), || 0),
         false => {
             let port = pipes.hear().unwrap();
-            driver::timing::socket(false, |_| (), || u16::from_le_bytes([port[0], port[1]]))
+            timing::socket(false, |_| (), || u16::from_le_bytes([port[0], port[1]]))
         }
     };
     let (mut from, mut to) = (vec![1u8; 8 << 20], vec![0u8; 8 << 20]);
     let handles = [net.register(sends, &mut from), net.register(receives, &mut to)];
-    let mut ends = driver::timing::Ends { net, sends, receives, from: (from, handles[0]), to: (to, handles[1]) };
+    let mut ends = timing::Ends { net, sends, receives, from: (from, handles[0]), to: (to, handles[1]) };
     let label = std::env::var(LABEL).unwrap_or_default();
-    driver::timing::measure(&mut ends, &socket, first, &label);
+    timing::measure(&mut ends, &socket, first, &label);
     net.deregister(sends, handles[0]);
     net.deregister(receives, handles[1]);
     net.close_send(sends);
@@ -870,7 +871,7 @@ fn bandwidth() {
     }
 }
 
-/// `cargo test --release -p symrail-nccl-net --test plugin -- --ignored --nocapture times_of_messages`
+/// `cargo test --release --workspace --test it -- --ignored --nocapture plugin::times_of_messages`
 #[test]
 #[ignore = "a measurement"]
 fn times_of_messages() {

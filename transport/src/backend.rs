@@ -328,6 +328,28 @@ impl Choice {
         self.open_some(&all, role, n_pes, settings)
     }
 
+    /// Opens the rails of a proxy endpoint that
+    /// [knows only peers that are connected](Endpoint::know_only_connected), about so many at a time.
+    ///
+    /// # Errors
+    /// The error of the backend.
+    pub fn open_for_any(&self, expected: u32, settings: &Settings) -> Result<Vec<Box<dyn Rail>>> {
+        let Nics::Ibverbs(nics) = &self.nics else { return self.open(Role::Proxy, expected, settings) };
+        let open = |nic| self.open_verbs(nic, Role::Proxy, verbs::Destinations::Any(expected), settings);
+        nics.iter().map(open).collect()
+    }
+
+    fn open_verbs(
+        &self,
+        nic: &verbs::Nic,
+        role: Role,
+        destinations: verbs::Destinations,
+        settings: &Settings,
+    ) -> Result<Box<dyn Rail>> {
+        let decide = || verbs::decide(std::slice::from_ref(nic), settings);
+        verbs::open(nic, role, destinations, self.ib_mode.clone().map_or_else(decide, Ok)?, settings)
+    }
+
     /// Opens the rails of a proxy thread's endpoint, or of a host endpoint whose requests that thread's agent answers.
     ///
     /// # Errors
@@ -373,9 +395,8 @@ impl Choice {
                 .map(|nic| ofi::open(library, nic, role, settings))
                 .collect(),
             Nics::Ibverbs(nics) => {
-                let mode = self.ib_mode.clone().map_or_else(|| verbs::decide(nics, settings), Ok)?;
                 let nics = rails.iter().filter_map(|&rail| nics.get(rail));
-                nics.map(|nic| verbs::open(nic, role, destinations, mode.clone(), settings)).collect()
+                nics.map(|nic| self.open_verbs(nic, role, destinations.into(), settings)).collect()
             }
         }
     }

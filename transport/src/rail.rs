@@ -247,6 +247,15 @@ pub unsafe trait Rail: Send {
     /// The address that peers need to connect to this rail. Only the same backend can read it.
     fn address(&self) -> Vec<u8>;
 
+    /// As [`Rail::address`], for the peer that will be the destination `dest`. Connection-oriented backends prepare a queue
+    /// pair for it, if they have not prepared some for all peers. The caller uses it for this peer only.
+    ///
+    /// # Errors
+    /// The error of the provider.
+    fn address_to(&mut self, _dest: Dest) -> Result<Vec<u8>> {
+        Ok(self.address())
+    }
+
     /// The address of the network interface of the rail that has this [`Rail::address`], one of this PE or of a peer;
     /// `None` where it does not show which rails reach each other.
     fn interface(&self, _address: &[u8]) -> Option<InterfaceAddress> {
@@ -394,8 +403,11 @@ pub unsafe trait Rail: Send {
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 
     /// Forgets a destination: no work request for it is under way, and none follows, but messages from it may. Its number
-    /// is not connected again.
-    fn forget(&mut self, _dest: Dest) {}
+    /// is not connected again. Returns whether it is forgotten; until then the caller polls and repeats the call, no more
+    /// than once a second.
+    fn forget(&mut self, _dest: Dest) -> bool {
+        true
+    }
 
     /// Prepares a failed destination for a new connection, and returns the offer that the other end needs for its
     /// [`Rail::reconnect`]. Both ends have to call both, and a new offer makes earlier ones void. Registrations and

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::verbs_support::*;
 use symrail_transport::env::{IbMode, NicList, Settings};
-use symrail_transport::error::Error;
+use symrail_transport::error::{Error, Fault};
 use symrail_transport::rail::{Piece, PostError, Rail, RemoteBuf, WriteOptions};
-use symrail_transport::verbs::{Role, VerbsRail, discover, load};
+use symrail_transport::verbs::{Destinations, Role, VerbsRail, discover, load};
 
 #[test]
 fn a_missing_library_says_what_to_do() {
@@ -391,4 +391,109 @@ fn a_rail_reaches_itself() {
     assert_eq!(memory.load(4096, 4096), pattern(4096, 9));
     assert_eq!(log.messages[0], pattern(4096, 9)[..100]);
     drop(rail);
+}
+
+/// Polls and forgets a destination.
+fn forget(rail: &mut VerbsRail, log: &mut Log, dest: u32) {
+    let start = Instant::now();
+    while !rail.forget(dest) {
+        for _ in 0..100 {
+            rail.poll(log);
+            std::thread::yield_now();
+        }
+        assert!(start.elapsed() < LIMIT, "destination {dest} is never forgotten");
+    }
+    assert!(rail.is_connected(dest), "there is nothing to renew");
+}
+
+fn queue_pair(address: &[u8]) -> &[u8] {
+    &address[address.len() - 4..]
+}
+
+/// A peer that does not know yet that it was forgotten goes on. What it sends is not taken for its successor's: here both
+/// are the same rail, and the same packet would be the next one on either connection.
+#[test]
+fn a_queue_pair_serves_one_destination_after_another() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = impatient();
+    settings.ib_queue_depth = 16;
+    let open = || VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    let (mut stays, mut visits) = (open(), open());
+    let memory = Memory::new(&mut visits, 4096, 1);
+    let back_memory = Memory::new(&mut stays, 4096, 1);
+    let mut used = std::collections::BTreeSet::new();
+    for round in 1..30 {
+        let (dest, back) = (2 * round, 2 * round + 1);
+        let (to_stays, to_visits) = (stays.address_to(dest).unwrap(), visits.address_to(back).unwrap());
+        assert_eq!(to_stays, stays.address_to(dest).unwrap(), "a second card");
+        used.insert(queue_pair(&to_stays).to_vec());
+        stays.connect(dest, &to_visits, back).unwrap();
+        visits.connect(back, &to_stays, dest).unwrap();
+        let (mut log, mut at_visits) = (Log::default(), Log::default());
+        let say = |stays: &mut VerbsRail, visits: &mut VerbsRail, log: &mut Log, at_visits: &mut Log, nth: u64| {
+            memory.store(0, &(u64::from(round) << 8 | nth).to_le_bytes());
+            // Its completion is never requested.
+            // SAFETY: the memory lives as long as the rails.
+            posted(visits, at_visits, |rail| unsafe { rail.send(back, memory.local(0, 8), None) });
+            poll_until(stays, log, "a message", |log| log.messages.len() as u64 == nth);
+            assert_eq!(log.messages[nth as usize - 1], (u64::from(round) << 8 | nth).to_le_bytes());
+            back_memory.store(0, &nth.to_le_bytes());
+            // SAFETY: as above.
+            posted(stays, log, |rail| unsafe { rail.send(dest, back_memory.local(0, 8), None) });
+            poll_until(visits, at_visits, "an answer", |log| log.messages.len() as u64 == nth);
+        };
+        (1..4).for_each(|nth| say(&mut stays, &mut visits, &mut log, &mut at_visits, nth));
+        if (2..5).contains(&round) {
+            memory.store(0, &[0xff; 8]);
+            // SAFETY: the memory lives as long as the rails.
+            unsafe { visits.send(back - 2, memory.local(0, 8), Some(99)) }.unwrap();
+            poll_until(&mut visits, &mut at_visits, "the failure", |log| log.failed.len() + log.done.len() == 1);
+            stays.poll(&mut log);
+            assert_eq!((at_visits.done.len(), log.messages.len()), (0, 3), "round {round}: a late message has arrived");
+            say(&mut stays, &mut visits, &mut log, &mut at_visits, 4);
+        }
+        assert!(log.broken.is_empty() && log.failed.is_empty(), "{log:?}");
+        if round > 1 {
+            forget(&mut visits, &mut at_visits, back - 2);
+        }
+        forget(&mut stays, &mut log, dest);
+        // SAFETY: nothing is posted.
+        let refused = unsafe { stays.send(dest, back_memory.local(0, 8), Some(1)) };
+        assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
+        let again = stays.renew(dest).unwrap();
+        assert_eq!(again, None);
+    }
+    assert_eq!(used.len(), 1, "{used:?}");
+}
+
+/// A peer that dies, while much is under way to it.
+#[test]
+fn the_queue_pair_of_a_peer_that_died_serves_another() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let open = || VerbsRail::open(&nic, Role::Proxy, Destinations::Any(4), &impatient()).unwrap();
+    let mut stays = open();
+    let source = Memory::new(&mut stays, 4096, 1);
+    source.store(0, &pattern(4096, 3));
+    for dest in 2..6 {
+        let (mut other, mut log) = (open(), Log::default());
+        let target = Memory::new(&mut other, 4096, 1);
+        let (there, here) = (stays.address_to(dest).unwrap(), other.address_to(1).unwrap());
+        stays.connect(dest, &here, 1).unwrap();
+        other.connect(1, &there, dest).unwrap();
+        let remote = target.remote(0);
+        let write = |stays: &mut VerbsRail, id| {
+            let piece = Piece { local: source.local(0, 4096), remote };
+            // SAFETY: the source lives as long as the rail.
+            unsafe { stays.write(dest, piece, options(Some(id))) }.unwrap();
+        };
+        write(&mut stays, 0);
+        poll_until(&mut stays, &mut log, "a write", |log| log.done == [0]);
+        assert_eq!(target.load(0, 4096), pattern(4096, 3));
+        drop(other);
+        (1..10).for_each(|id| write(&mut stays, id));
+        let why = Fault { code: libc::ENOTCONN, text: "it has died".into(), retryable: true };
+        stays.disconnect(dest, &why);
+        poll_until(&mut stays, &mut log, "all reports", |log| log.failed.len() == 9);
+        forget(&mut stays, &mut log, dest);
+    }
 }

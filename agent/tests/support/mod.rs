@@ -12,14 +12,22 @@ use symrail_transport::env::Settings;
 /// Longer than anything takes that does not fail.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// In the place of a provider: ibverbs, over soft-RoCE.
+pub const IBVERBS: &str = "ibverbs";
+
 /// The settings for a provider, with this time-out.
 pub fn settings(provider: &str, timeout_s: u32) -> Settings {
     let timeout_s = timeout_s.to_string();
-    let mut all = vec![
-        ("SYMRAIL_TRANSPORT", "libfabric"),
-        ("SYMRAIL_LIBFABRIC_PROVIDER", provider),
-        ("SYMRAIL_TIMEOUT_S", timeout_s.as_str()),
-    ];
+    let mut all = vec![("SYMRAIL_TIMEOUT_S", timeout_s.as_str())];
+    match provider {
+        // A lost packet costs a time-out: milliseconds, not seconds.
+        IBVERBS => all.extend([
+            ("SYMRAIL_TRANSPORT", IBVERBS),
+            ("SYMRAIL_IB_TIMEOUT", "13"),
+            ("SYMRAIL_NIC_LIST", "rxe0,rxe1"),
+        ]),
+        _ => all.extend([("SYMRAIL_TRANSPORT", "libfabric"), ("SYMRAIL_LIBFABRIC_PROVIDER", provider)]),
+    }
     if provider.starts_with("tcp") {
         all.push(("SYMRAIL_NIC_LIST", "127.0.0.2,127.0.0.3"));
     }

@@ -52,7 +52,7 @@ use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::command::{AtomicPriority, Priority};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{GpuDirect, ProxyPoll, Settings};
-use symrail_transport::rail::RailCaps;
+use symrail_transport::rail::{Rail, RailCaps};
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe, Result};
 
@@ -162,19 +162,20 @@ impl Session {
         }
         let choice = backend::choose(settings, host)?;
         choice.log(host);
-        Session::open_over(&choice, (me, n_pes, n_pes), settings, progress, copy_engine)
+        let rails = choice.open(Role::Proxy, n_pes, settings)?;
+        Session::open_over(&choice, (me, n_pes), rails, settings, progress, copy_engine)
     }
 
-    /// Opens the chosen rails, with room for connections to so many of the PEs.
+    /// Opens a session over the chosen rails.
     fn open_over(
         choice: &Choice,
-        (me, n_pes, expected): (Pe, u32, u32),
+        (me, n_pes): (Pe, u32),
+        mut rails: Vec<Box<dyn Rail>>,
         settings: &Settings,
         progress: Progress,
         copy_engine: Option<Box<dyn CopyEngine>>,
     ) -> Result<Session> {
         let native_amo = choice.native_amo(settings);
-        let mut rails = choice.open(Role::Proxy, expected, settings)?;
         rails.truncate(MOST_RAILS);
         let endpoint = Endpoint::new(Role::Proxy, me, n_pes, rails, Policy::new(settings, native_amo))?;
         let rails = endpoint.caps().to_vec();

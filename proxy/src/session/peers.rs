@@ -6,8 +6,7 @@
 //! source the number that the *peer* has chosen.
 //!
 //! A number is never used twice, so a handle or a late message of a peer that was removed is refused, whoever has joined
-//! since. What is kept for the number is used again: see [`Endpoint::remove`]. Over ibverbs the number is also that of a
-//! queue pair, of which there are few.
+//! since. What is kept for the number, such as a queue pair, is used again: see [`Endpoint::remove`].
 //!
 //! [`Endpoint::remove`]: symrail_transport::endpoint::Endpoint::remove
 
@@ -15,7 +14,7 @@ use std::collections::HashMap;
 
 use symrail_core::encoding;
 use symrail_heap::CopyEngine;
-use symrail_transport::backend::{self, HostPes, Nics};
+use symrail_transport::backend::{self, HostPes};
 use symrail_transport::endpoint::Addresses;
 use symrail_transport::env::Settings;
 use symrail_transport::topology::allowed_cpus;
@@ -28,13 +27,11 @@ use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 
 /// The number of a session for itself.
 const ME: Pe = 0;
-/// The numbers of a session over libfabric, so many that [`MAX_ORIGINS`] endpoints of each have numbers, too; and of one
-/// over ibverbs, whose rails have a queue pair for each number.
+/// The numbers of a session, so many that [`MAX_ORIGINS`] endpoints of each have numbers, too.
 ///
 /// [`MAX_ORIGINS`]: symrail_transport::wire::MAX_ORIGINS
 const NUMBERS: u32 = 1 << 26;
-const VERBS_NUMBERS: u32 = 128;
-/// The number of peers for which descriptors are kept free.
+/// The number of peers for which descriptors are kept free, and queues are long enough.
 const EXPECTED: u32 = 64;
 
 /// A random number by which a session is known to others.
@@ -62,17 +59,15 @@ impl Session {
         let host = HostPes::alone(allowed_cpus());
         let choice = backend::choose(settings, &host)?;
         choice.log(&host);
-        let (numbers, expected) = match choice.nics {
-            Nics::Libfabric(..) => (NUMBERS, EXPECTED),
-            Nics::Ibverbs(..) => (VERBS_NUMBERS, VERBS_NUMBERS),
-        };
         let stages = copy_engine.is_some();
-        let session = Session::open_over(&choice, (ME, numbers, expected), settings, progress, copy_engine)?;
+        let rails = choice.open_for_any(EXPECTED, settings)?;
+        let session = Session::open_over(&choice, (ME, NUMBERS), rails, settings, progress, copy_engine)?;
         session.driver.engine().know_only_connected();
         if stages {
             // Its operations on its own staged memory are messages to itself.
-            let own = session.connection_info.clone();
-            Session::join(&mut session.driver.engine(), (ME, ME), own)?;
+            let mut engine = session.driver.engine();
+            let own = session.connection_info_of(&mut engine, ME)?;
+            Session::join(&mut engine, (ME, ME), own)?;
         }
         Ok(session)
     }
@@ -117,7 +112,29 @@ impl Session {
         Ok(number)
     }
 
-    /// Makes the peer `pe` reachable, which has the number `me` for this session and this [`Session::connection_info`].
+    /// As [`Session::connection_info`], for the peer `pe` only.
+    ///
+    /// # Errors
+    /// The error of the backend; [`Error::PeerLost`] for a peer that was removed.
+    pub fn connection_info_for(&self, pe: Pe) -> Result<Vec<u8>> {
+        let mut engine = self.driver.engine();
+        self.must_know(pe)?;
+        self.connection_info_of(&mut engine, pe).map(|info| info.encode())
+    }
+
+    fn connection_info_of(&self, engine: &mut Engine, pe: Pe) -> Result<ConnectionInfo> {
+        Ok(ConnectionInfo { rails: engine.endpoint().addresses_to(pe)?, ..self.connection_info.clone() })
+    }
+
+    /// Refuses a peer that was removed. The caller has the engine, so that none is removed meanwhile.
+    fn must_know(&self, pe: Pe) -> Result<()> {
+        let known = pe == self.me || symrail_core::lock(&self.peers).numbers.values().any(|&number| number == pe);
+        let why = || "it was removed from the peers meanwhile".into();
+        known.then_some(()).ok_or_else(|| Error::PeerLost { operation: Operation::Put, pe, why: why() })
+    }
+
+    /// Makes the peer `pe` reachable, which has the number `me` for this session and this
+    /// [`Session::connection_info_for`].
     /// A peer that is reachable stays as it is.
     ///
     /// # Errors
@@ -130,6 +147,7 @@ impl Session {
         let theirs: ConnectionInfo = encoding::decode(connection_info, "connection info", pe)?;
         ConnectionInfo::must_agree([(self.me, &self.connection_info), (pe, &theirs)])?;
         let mut engine = self.driver.engine();
+        self.must_know(pe)?;
         let endpoint = engine.endpoint();
         if !endpoint.is_connected(pe) {
             return Session::join(&mut engine, (pe, me), theirs);
@@ -144,8 +162,16 @@ impl Session {
     /// Removes a peer. Its operations fail within seconds for the reason `why`, and new ones at once; for this reason as
     /// long as operations may be under way. A session with its identity that is added later is another peer.
     pub fn remove_peer(&self, pe: Pe, why: &str) {
+        let mut engine = self.driver.engine();
         symrail_core::lock(&self.peers).numbers.retain(|_, &mut number| number != pe);
-        self.driver.engine().endpoint().remove(pe, why);
+        engine.endpoint().remove(pe, why);
+    }
+
+    /// Removes a peer that could not be added.
+    pub(super) fn keep_out(&self, pe: Pe, error: &Error) {
+        if !self.driver.engine().endpoint().is_connected(pe) {
+            self.remove_peer(pe, &error.to_string());
+        }
     }
 
     /// A fresh identity.

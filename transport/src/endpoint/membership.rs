@@ -42,13 +42,19 @@ impl Endpoint {
             }
             // One that was lost before may have got messages since.
             self.core.drop_messages(pe);
-            let over = self.core.is_over_with(pe);
+            let over = self.core.is_over_with(pe) && self.rails_forget(pe);
             if over {
                 self.forget(pe);
             }
             !over
         });
         self.core.recovery.removed = removed;
+    }
+
+    /// Whether all rails have forgotten a peer, each of which is told.
+    fn rails_forget(&mut self, pe: Pe) -> bool {
+        let host = self.core.profile.answer_to(pe, FROM_HOST);
+        self.rails.iter_mut().fold(true, |all, rail| rail.forget(pe) & rail.forget(host) & all)
     }
 
     fn forget(&mut self, pe: Pe) {
@@ -61,9 +67,8 @@ impl Endpoint {
         recovery.forget(pe, profile.n_pes());
         for dest in [pe, host] {
             profile.forget(dest);
-            for (lane, rail) in self.rails.iter_mut().enumerate() {
+            for lane in 0..self.rails.len() {
                 queue.take_waiting(lane, dest);
-                rail.forget(dest);
             }
         }
         recovery.forgotten.push(pe);

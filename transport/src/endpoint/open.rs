@@ -77,6 +77,15 @@ impl Endpoint {
         self.rails.iter().map(|r| self.core.profile.token().with_address(r.address())).collect()
     }
 
+    /// As [`Endpoint::addresses`], for `pe` only, to which rails may give queue pairs of their own.
+    ///
+    /// # Errors
+    /// The error of the backend.
+    pub fn addresses_to(&mut self, pe: Pe) -> Result<Vec<Vec<u8>>> {
+        let token = self.core.profile.token();
+        self.rails.iter_mut().map(|rail| Ok(token.with_address(rail.address_to(pe)?))).collect()
+    }
+
     /// Connects this endpoint's rails to those of an endpoint of `pe` with which they form lanes. Returns these pairs, and
     /// the interfaces of the other end's rails.
     fn connect_rails(&mut self, pe: Pe, dest: Dest, addresses: &[Vec<u8>], return_dest: Dest) -> Result<Connected> {

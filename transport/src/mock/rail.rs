@@ -159,8 +159,9 @@ unsafe impl Rail for MockRail {
         Ok(())
     }
 
-    fn forget(&mut self, dest: Dest) {
+    fn forget(&mut self, dest: Dest) -> bool {
         self.peers.remove(&dest);
+        true
     }
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {

@@ -94,8 +94,9 @@ unsafe impl Rail for OfiRail {
         self.peers.connect(&self.domain, &self.caps.provider, dest, address)
     }
 
-    fn forget(&mut self, dest: Dest) {
+    fn forget(&mut self, dest: Dest) -> bool {
         self.peers.forget(&self.caps.provider, dest);
+        true
     }
 
     unsafe fn register(&mut self, ptr: *mut u8, len: usize, id: u32) -> Result<Registration> {

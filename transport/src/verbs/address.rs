@@ -8,13 +8,15 @@ use super::mode::Mode;
 use crate::error::{Error, Result};
 use crate::pairing::InterfaceAddress;
 use crate::pe::Pe;
+use crate::rail::Dest;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const MAGIC: [u8; 3] = *b"ibv";
 /// The bytes before the queue pair numbers.
 const HEAD: usize = 44;
 
-/// The address of one rail. `qpns[i]` is the queue pair that waits for the PE whose index is `i`.
+/// The address of one rail. `qpns[i]` is the queue pair that waits for the PE whose index is `i`; where there is one only,
+/// it waits for the PE that gets the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub mode: Mode,
@@ -30,7 +32,7 @@ pub(super) struct Address {
     pub pkey: u16,
     /// Reads and atomics that the rail serves concurrently for one peer.
     pub incoming_reads: u8,
-    /// First packet sequence number of every queue pair, 24 bits.
+    /// The number from which the first packet sequence numbers of connections follow, 24 bits.
     pub psn: u32,
     pub qpns: Vec<u32>,
 }
@@ -97,6 +99,21 @@ impl Address {
             psn: u32_at(36) & 0xff_ffff,
             qpns: words.iter().map(|word| u32::from_le_bytes(*word)).collect(),
         })
+    }
+
+    /// The queue pair that waits for the PE with this index.
+    pub fn queue_pair_for(&self, index: Dest) -> Option<u32> {
+        let at = if self.qpns.len() == 1 { 0 } else { index as usize };
+        self.qpns.get(at).copied()
+    }
+
+    /// The address of the end of one connection: that of the rail for the PE with this index. The first packet sequence
+    /// number differs from that of other PEs which had the same queue pair before, so that their late packets are not
+    /// accepted, and a connection whose ends do not mean the same one carries nothing.
+    pub fn of(&self, index: Dest) -> Address {
+        // An odd factor, so that no two of 2^24 indices have the same number, and those of one queue pair are far apart.
+        let psn = self.psn.wrapping_add(index.wrapping_mul(0x9e_3779)) & 0xff_ffff;
+        Address { psn, qpns: Vec::new(), ..*self }
     }
 
     /// The GID in an encoded address as that of an interface; `None` if the address is none of this version.

@@ -46,6 +46,8 @@ pub(super) struct SendQueue {
 struct Entry {
     id: Option<OpId>,
     signalled: bool,
+    /// Whether it is of nobody: see [`SendQueue::admit_last`].
+    last: bool,
 }
 
 /// The content of a completion.
@@ -87,7 +89,7 @@ impl SendQueue {
             return None;
         }
         let sequence = self.first.wrapping_add(self.entries.len() as u32);
-        self.entries.push_back(Entry { id, signalled: false });
+        self.entries.push_back(Entry { id, signalled: false, last: false });
         credits.free -= 1;
         credits.trailing += 1;
         self.trailing += 1;
@@ -115,11 +117,12 @@ impl SendQueue {
         true
     }
 
-    /// Takes credits for one more work request that will be signalled. Its completion ends all before it.
+    /// Takes credits for one more work request that will be signalled. Its completion ends all before it; its own end is
+    /// not reported.
     pub fn admit_last(&mut self, credits: &mut Credits) -> Option<u32> {
         let sequence = self.admit(credits, None)?;
         if let Some(last) = self.entries.back_mut() {
-            last.signalled = true;
+            (last.signalled, last.last) = (true, true);
         }
         credits.trailing -= self.trailing;
         (self.trailing, self.trailing_ids) = (0, 0);
@@ -156,7 +159,9 @@ impl SendQueue {
             self.first = self.first.wrapping_add(1);
             credits.free += 1;
             self.failed |= outcome == Outcome::Failed && nth == over;
-            report(Ended { id: entry.id, failed: self.failed });
+            if !entry.last {
+                report(Ended { id: entry.id, failed: self.failed });
+            }
         }
         let left = self.entries.len() as u32;
         if self.trailing > left {

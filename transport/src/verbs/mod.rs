@@ -2,7 +2,7 @@
 //!
 //! [`load`] opens the library, [`discover()`] lists the NICs that fit the settings, [`open()`] makes one of them a
 //! [`Rail`]. Each rail has its own context, protection domain, completion queue and receive queue, so host and proxy
-//! rails share nothing, and one thread polls one queue per NIC. It has one queue pair for each destination index.
+//! rails share nothing, and one thread polls one queue per NIC. It has one queue pair for each destination.
 //!
 //! | read | for |
 //! |---|---|
@@ -17,6 +17,7 @@
 //! | `open` | the rail: opening and connecting; [`VerbsRail`] |
 //! | `rail` | the operations of a rail as verbs calls: work requests, registrations |
 //! | `renew` | a failed connection made again |
+//! | `forget` | a destination that is forgotten, whose queue pair serves another |
 //! | `post` | chains of work requests, and inline data |
 //! | `credits` | when a queue pair may post, and which work requests get a completion |
 //! | `completion`, `progress` | the completion queue, and the handling of its entries |
@@ -47,6 +48,7 @@ mod credits;
 mod discover;
 mod domain;
 mod events;
+mod forget;
 mod gid;
 mod library;
 mod memory;
@@ -65,11 +67,11 @@ pub use discover::{Atomicity, Nic, all, discover};
 pub use gid::{Gid, GidType};
 pub use library::load;
 pub use mode::{Mode, decide};
-pub use open::VerbsRail;
+pub use open::{Destinations, VerbsRail};
 
 pub use crate::endpoint::Role;
 
-/// Opens a rail on a NIC, for destinations `0..destinations`, in the mode that [`decide`] returned for all NICs of the
+/// Opens a rail on a NIC, for these destinations, in the mode that [`decide`] returned for all NICs of the
 /// PE.
 ///
 /// # Errors
@@ -77,7 +79,7 @@ pub use crate::endpoint::Role;
 pub fn open(
     nic: &Nic,
     role: Role,
-    destinations: u32,
+    destinations: Destinations,
     mode: (Mode, String),
     settings: &Settings,
 ) -> Result<Box<dyn Rail>> {

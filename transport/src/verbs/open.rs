@@ -21,10 +21,29 @@ use crate::endpoint::Role;
 use crate::env::Settings;
 use crate::error::{Error, Fault, Result};
 use crate::rail::{Dest, OpId, Order, RailCaps, Registration};
+use crate::sparse::Slots;
 
 /// The inline size to request: small puts and every request of the target agent without a payload fit, and a work
 /// request with it still fits in a few cache lines.
 const INLINE: u32 = 220;
+
+/// The destinations of a rail.
+#[derive(Debug, Clone, Copy)]
+pub enum Destinations {
+    /// Those below this number. Each has a queue pair from the start, which the rail's address names.
+    Below(u32),
+    /// Any, about so many at a time. Each gets a queue pair by [`Rail::address_to`] or when it is connected, and returns it
+    /// when it is forgotten.
+    ///
+    /// [`Rail::address_to`]: crate::rail::Rail::address_to
+    Any(u32),
+}
+
+impl From<u32> for Destinations {
+    fn from(number: u32) -> Destinations {
+        Destinations::Below(number)
+    }
+}
 
 /// One destination.
 pub(super) struct Peer {
@@ -37,6 +56,12 @@ pub(super) struct Peer {
     pub psn: u32,
 }
 
+impl Peer {
+    fn new(queue: QueuePair) -> Peer {
+        Peer { sent: SendQueue::new(queue.depth), queue, state: PeerState::Waiting, theirs: None, psn: 0 }
+    }
+}
+
 /// The state of a destination.
 pub(super) enum PeerState {
     /// It waits for [`connect`](crate::rail::Rail::connect).
@@ -45,12 +70,18 @@ pub(super) enum PeerState {
     Ready,
     /// It failed, for this reason.
     Failed(Fault),
+    /// It is being forgotten. `marked`: the completion behind all others of its queue pair has been requested.
+    Leaving { marked: bool },
 }
 
 /// A rail over one port of one NIC. See the module for its parts.
 pub struct VerbsRail {
     // Fields are dropped in this order: users of queues before the queues.
     pub(super) peers: Vec<Peer>,
+    /// The places of destinations in `peers`.
+    pub(super) slots: Slots,
+    /// The length of each send queue.
+    depth: u32,
     pub(super) received: ReceiveQueue,
     pub(super) completions: CompletionQueue,
     pub(super) memory: HashMap<u32, Memory>,
@@ -76,15 +107,15 @@ pub struct VerbsRail {
 }
 
 impl VerbsRail {
-    /// Opens a rail on a NIC, with a queue pair for each of `destinations`.
+    /// Opens a rail on a NIC.
     ///
     /// # Errors
     /// [`Error::Library`]; [`Error::NoRail`] when device, port, GID or partition key do not exist, with those that do;
     /// [`Error::Unsupported`] when the device lacks what the settings ask for; [`Error::Fabric`] with the call that
     /// failed.
-    pub fn open(nic: &Nic, role: Role, destinations: u32, settings: &Settings) -> Result<Self> {
+    pub fn open(nic: &Nic, role: Role, destinations: impl Into<Destinations>, settings: &Settings) -> Result<Self> {
         let mode = mode::decide(std::slice::from_ref(nic), settings)?;
-        Self::open_in(nic, role, destinations, mode, settings)
+        Self::open_in(nic, role, destinations.into(), mode, settings)
     }
 
     /// As [`VerbsRail::open`], in a mode that was chosen for all rails of this PE, with its reason.
@@ -94,7 +125,7 @@ impl VerbsRail {
     pub fn open_in(
         nic: &Nic,
         role: Role,
-        destinations: u32,
+        destinations: Destinations,
         (mode, mode_reason): (Mode, String),
         settings: &Settings,
     ) -> Result<Self> {
@@ -103,19 +134,38 @@ impl VerbsRail {
         let mut address = port.address(mode, &path);
         let how = format!("IB mode {mode}: {mode_reason}");
         tracing::info!("rail {} ({role:?}): {how}; port {}, GID {}", nic.name, nic.port, port.gid);
-        let Sizes { depth, credits, receives } = Sizes::new(&port.device, destinations, settings.ib_queue_depth, nic)?;
+        let (Destinations::Below(number) | Destinations::Any(number)) = destinations;
+        let Sizes { depth, credits, receives } = Sizes::new(&port.device, number, settings.ib_queue_depth, nic)?;
         let domain = Domain::new(port.context, &nic.name)?;
         let completions = CompletionQueue::new(&domain, credits + receives, role == Role::Proxy)?;
         let received = ReceiveQueue::new(&domain, receives)?;
         let shared = Shared { cq: completions.raw(), srq: received.raw() };
-        let peers = queue_pairs(&domain, shared, depth, destinations, &path, address.psn)?;
-        address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
+        let mut slots = Slots::default();
+        let peers = match destinations {
+            Destinations::Below(number) => {
+                for dest in 0..number {
+                    slots.enter(dest);
+                }
+                queue_pairs(&domain, shared, depth, number, &path)?
+            }
+            Destinations::Any(_) => {
+                // It tells the inline size, and is for the first destination.
+                slots.enter(0);
+                slots.leave(0);
+                queue_pairs(&domain, shared, depth, 1, &path)?
+            }
+        };
+        if let Destinations::Below(_) = destinations {
+            address.qpns = peers.iter().map(|peer| peer.queue.number()).collect();
+        }
         let inline = peers.iter().map(|peer| peer.queue.inline).min().unwrap_or(0) as usize;
         let relaxed = settings.ib_relaxed_ordering && domain.verbs().reg_mr_iova2.is_some();
         let progress = format!("by the NIC; {how}; GID {}", port.gid);
         let caps = caps(nic, &port.attr, (credits, inline), relaxed, progress);
         Ok(VerbsRail {
             peers,
+            slots,
+            depth,
             received,
             completions,
             memory: HashMap::new(),
@@ -147,18 +197,15 @@ impl VerbsRail {
         let (pe, other_pe) = (return_dest, dest);
         let theirs = Address::decode(address, other_pe)?;
         self.address.check(&theirs, pe, other_pe)?;
-        let count = self.peers.len();
-        let Some(peer) = self.peers.get_mut(dest as usize) else {
-            let last = Dest::try_from(count).unwrap_or(Dest::MAX).saturating_sub(1);
-            return Err(Error::NoSuchPe { pe: dest.into(), last });
-        };
-        let Some(&qpn) = theirs.qpns.get(return_dest as usize) else {
+        let Some(qpn) = theirs.queue_pair_for(return_dest) else {
             return Err(Error::Malformed {
                 what: "ibverbs rail address",
                 pe: other_pe,
                 why: format!("it has queue pairs for {} peers, none for number {return_dest}", theirs.qpns.len()),
             });
         };
+        let index = self.enter(dest)?;
+        let peer = &mut self.peers[index];
         if !matches!(peer.state, PeerState::Waiting) {
             return Err(Error::Unsupported {
                 what: format!("connecting destination {dest} a second time"),
@@ -166,10 +213,55 @@ impl VerbsRail {
                 remedy: "renew the connection when it has failed".into(),
             });
         }
-        peer.queue.connect(&self.path, &self.address, &theirs, qpn)?;
-        peer.state = PeerState::Ready;
-        peer.theirs = Some((Address { qpns: Vec::new(), ..theirs }, qpn));
+        let (ours, theirs) = (self.address.of(dest), theirs.of(return_dest));
+        peer.queue.connect(&self.path, &ours, &theirs, qpn)?;
+        (peer.psn, peer.state, peer.theirs) = (ours.psn, PeerState::Ready, Some((theirs, qpn)));
         Ok(())
+    }
+
+    /// [`Rail::address_to`](crate::rail::Rail::address_to).
+    pub(super) fn address_for(&mut self, dest: Dest) -> Result<Vec<u8>> {
+        if !self.address.qpns.is_empty() {
+            return Ok(self.address.encode());
+        }
+        let index = self.enter(dest)?;
+        let qpns = vec![self.peers[index].queue.number()];
+        Ok(Address { qpns, ..self.address.clone() }.encode())
+    }
+
+    /// The place of a destination's queue pair.
+    #[inline(always)]
+    pub(super) fn index(&self, dest: Dest) -> Option<usize> {
+        self.slots.find(dest).checked_sub(1)
+    }
+
+    /// The place of a destination's queue pair, which gets one if it has none.
+    fn enter(&mut self, dest: Dest) -> Result<usize> {
+        let index = self.slots.enter(dest) - 1;
+        if index == self.peers.len() {
+            match self.another_peer() {
+                Ok(peer) => self.peers.push(peer),
+                Err(error) => {
+                    self.slots.leave(dest);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(index)
+    }
+
+    fn another_peer(&self) -> Result<Peer> {
+        let shared = Shared { cq: self.completions.raw(), srq: self.received.raw() };
+        let wanted = self.caps.inject as u32;
+        let queue = QueuePair::new(&self.domain, shared, self.depth, wanted, &self.path)?;
+        if queue.inline < wanted {
+            return Err(Error::Unsupported {
+                what: format!("another queue pair with {wanted} bytes of inline data"),
+                by: format!("rail {}", self.caps.name),
+                remedy: format!("connect to fewer peers at a time: it has {} queue pairs", self.peers.len()),
+            });
+        }
+        Ok(Peer::new(queue))
     }
 
     /// Registers host memory. `remote`: peers may access it.
@@ -197,20 +289,12 @@ impl VerbsRail {
 }
 
 /// A queue pair for each destination. Each requests the inline size that the one before was granted.
-fn queue_pairs(
-    domain: &Arc<Domain>,
-    shared: Shared,
-    depth: u32,
-    destinations: u32,
-    path: &Path,
-    psn: u32,
-) -> Result<Vec<Peer>> {
+fn queue_pairs(domain: &Arc<Domain>, shared: Shared, depth: u32, destinations: u32, path: &Path) -> Result<Vec<Peer>> {
     let mut peers: Vec<Peer> = Vec::with_capacity(destinations as usize);
     for _ in 0..destinations {
         let inline = peers.last().map_or(INLINE, |peer| peer.queue.inline.min(INLINE));
         let queue = QueuePair::new(domain, shared, depth, inline, path)?;
-        let (sent, state) = (SendQueue::new(queue.depth), PeerState::Waiting);
-        peers.push(Peer { queue, sent, state, theirs: None, psn });
+        peers.push(Peer::new(queue));
     }
     Ok(peers)
 }

@@ -8,17 +8,19 @@ use std::ptr::null_mut;
 use verbs_sys as sys;
 
 use super::domain::errno_fault;
+use super::forget::left;
 use super::open::{PeerState, VerbsRail};
 use crate::error::Fault;
 use crate::rail::{Dest, LocalBuf, OpId, PostError};
+use crate::sparse::Slots;
 
 /// The most work requests that are posted in one call.
 const LENGTH: usize = 16;
 
 /// Work requests that are not posted yet.
 pub(super) struct Chain {
-    /// Their destination, if there are any.
-    dest: Dest,
+    /// The place of their destination's queue pair, if there are any.
+    index: usize,
     length: usize,
     /// The work requests, linked to one another and to `sges`. They are boxed, so that they do not move.
     requests: Box<[sys::ibv_send_wr; LENGTH]>,
@@ -35,7 +37,7 @@ unsafe impl Send for Chain {}
 impl Chain {
     pub fn new(inline: usize) -> Self {
         Chain {
-            dest: 0,
+            index: 0,
             length: 0,
             requests: Box::new([sys::ibv_send_wr::default(); LENGTH]),
             sges: Box::new([sys::ibv_sge::default(); LENGTH]),
@@ -67,11 +69,12 @@ impl VerbsRail {
         if let Some((fault, _)) = &self.down {
             return Err(PostError::Failed(fault.clone()));
         }
-        if self.chain.length > 0 && self.chain.dest != dest {
+        let index = self.index(dest).unwrap_or(usize::MAX);
+        if self.chain.length > 0 && self.chain.index != index {
             self.flush();
         }
         let name = &self.caps.name;
-        let Some(peer) = self.peers.get_mut(dest as usize) else {
+        let Some(peer) = self.peers.get_mut(index) else {
             return Err(PostError::refused(libc::EINVAL, || format!("rail {name} has no destination {dest}")));
         };
         match &peer.state {
@@ -81,6 +84,7 @@ impl VerbsRail {
                 return Err(PostError::Failed(Fault { code, text, retryable: peer.theirs.is_some() }));
             }
             // The connection had ended before this work request, so the work request may be retried.
+            PeerState::Leaving { .. } => return Err(PostError::Failed(left())),
             PeerState::Failed(why) => return Err(PostError::Failed(Fault { retryable: true, ..why.clone() })),
         }
         let Some(sequence) = peer.sent.admit(&mut self.credits, request.id) else {
@@ -90,8 +94,8 @@ impl VerbsRail {
         };
         let last = !request.more || self.chain.length + 1 == LENGTH;
         let signalled = peer.sent.signal_last(&mut self.credits, last);
-        self.chain.dest = dest;
-        self.chain.append(dest, sequence, signalled, request);
+        self.chain.index = index;
+        self.chain.append(index, sequence, signalled, request);
         if last { self.flush_but_last() } else { Ok(()) }
     }
 
@@ -105,7 +109,7 @@ impl VerbsRail {
 
     fn flush_all(&mut self) {
         // The chain's last request may have been written with more to follow.
-        if let Some(peer) = self.peers.get_mut(self.chain.dest as usize)
+        if let Some(peer) = self.peers.get_mut(self.chain.index)
             && peer.sent.signal_last(&mut self.credits, true)
         {
             self.chain.requests[self.chain.length - 1].send_flags |= sys::IBV_SEND_SIGNALED;
@@ -125,13 +129,14 @@ impl VerbsRail {
     }
 
     /// Posts a work request that its failed queue pair discards at once, with a completion. That ends earlier work
-    /// requests which have no completion of their own.
-    pub(super) fn post_last(&mut self, index: usize) {
-        let Some(peer) = self.peers.get_mut(index).filter(|peer| !peer.sent.is_empty()) else { return };
+    /// requests which have no completion of their own, and comes behind all completions of the queue pair. Returns
+    /// whether it was posted.
+    pub(super) fn post_last(&mut self, index: usize) -> bool {
+        let Some(peer) = self.peers.get_mut(index) else { return false };
         // Without room, other work requests will be completed.
-        let Some(sequence) = peer.sent.admit_last(&mut self.credits) else { return };
+        let Some(sequence) = peer.sent.admit_last(&mut self.credits) else { return false };
         let mut request = sys::ibv_send_wr {
-            wr_id: work_id(index as Dest, sequence),
+            wr_id: work_id(index, sequence),
             opcode: sys::IBV_WR_SEND,
             send_flags: sys::IBV_SEND_SIGNALED,
             ..Default::default()
@@ -140,9 +145,10 @@ impl VerbsRail {
         // SAFETY: one request without data; the queue pair is live.
         let code = unsafe { sys::data_path::post_send(peer.queue.raw(), &raw mut request, &mut bad) };
         if code != 0 {
-            tracing::warn!("destination {index}: the queue pair takes nothing any more (code {code})");
+            tracing::warn!("rail {}: a queue pair takes nothing any more (code {code})", self.caps.name);
             peer.sent.retract(&mut self.credits, 1).for_each(drop);
         }
+        code == 0
     }
 
     /// Posts the chain; the error has the ids of refused work requests, which are always the last ones.
@@ -150,7 +156,7 @@ impl VerbsRail {
     fn post_chain(&mut self) -> Result<(), (Vec<Option<OpId>>, Fault)> {
         let chain = &mut self.chain;
         let length = std::mem::take(&mut chain.length);
-        let Some(peer) = self.peers.get_mut(chain.dest as usize) else { return Ok(()) };
+        let Some(peer) = self.peers.get_mut(chain.index) else { return Ok(()) };
         chain.requests[length - 1].next = null_mut();
         let mut bad = null_mut();
         // SAFETY: the requests are linked in order and end at the last one. Their buffers are the chain's, or the
@@ -160,12 +166,15 @@ impl VerbsRail {
             return Ok(());
         }
         let posted = chain.requests[..length].iter().position(|request| std::ptr::eq(request, bad)).unwrap_or(0);
-        let why = errno_fault(code, &format!("work requests cannot be posted to destination {}", chain.dest));
+        let why = errno_fault(
+            code,
+            &format!("work requests cannot be posted to destination {}", named(&self.slots, chain.index)),
+        );
         let refused = peer.sent.retract(&mut self.credits, length - posted).collect();
         if posted > 0 {
             // The completion that would have ended those before may be among the refused ones, so the queue pair has to
             // end them.
-            self.fail_peer(self.chain.dest as usize, &why);
+            self.fail_peer(self.chain.index, &why);
         }
         Err((refused, why))
     }
@@ -173,7 +182,7 @@ impl VerbsRail {
 
 impl Chain {
     #[inline(always)]
-    fn append(&mut self, dest: Dest, sequence: u32, signalled: bool, request: &Request) {
+    fn append(&mut self, index: usize, sequence: u32, signalled: bool, request: &Request) {
         let nth = self.length;
         let mut address = request.local.ptr as u64;
         let mut flags = if signalled { sys::IBV_SEND_SIGNALED } else { 0 };
@@ -196,7 +205,7 @@ impl Chain {
         };
         // The fields are set in place; the other fields of a work request are never set.
         let written = &mut self.requests[nth];
-        written.wr_id = work_id(dest, sequence);
+        written.wr_id = work_id(index, sequence);
         written.next = null_mut();
         written.sg_list = &raw mut self.sges[nth];
         written.num_sge = i32::from(request.local.len > 0);
@@ -211,12 +220,17 @@ impl Chain {
     }
 }
 
-/// The work request id of a post: its destination and its sequence number. Receives have the highest bit.
-fn work_id(dest: Dest, sequence: u32) -> u64 {
-    u64::from(dest & (u32::MAX >> 1)) << 32 | u64::from(sequence)
+/// The number of the destination whose queue pair is at a place.
+pub(super) fn named(slots: &Slots, index: usize) -> Dest {
+    slots.number(index).unwrap_or(Dest::MAX)
 }
 
-/// The destination and the sequence number of a work request id.
+/// The work request id of a post: the place of its queue pair and its sequence number. Receives have the highest bit.
+fn work_id(index: usize, sequence: u32) -> u64 {
+    (index as u64 & 0x7fff_ffff) << 32 | u64::from(sequence)
+}
+
+/// The place of the queue pair and the sequence number of a work request id.
 pub(super) fn from_work_id(wr_id: u64) -> (usize, u32) {
     ((wr_id >> 32) as usize & 0x7fff_ffff, wr_id as u32)
 }

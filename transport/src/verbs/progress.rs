@@ -5,7 +5,7 @@ use verbs_sys as sys;
 use super::credits::{Ended, Outcome};
 use super::events::{self, Event};
 use super::open::{PeerState, VerbsRail};
-use super::post::from_work_id;
+use super::post::{from_work_id, named};
 use super::receive::{MESSAGE, RECEIVE_BIT};
 use crate::error::Fault;
 use crate::rail::RailSink;
@@ -20,10 +20,13 @@ impl VerbsRail {
         let Some(peer) = self.peers.get_mut(index) else { return };
         if matches!(peer.state, PeerState::Ready) {
             peer.state = PeerState::Failed(why.clone());
+            let used = !peer.sent.is_empty();
             if let Err(error) = peer.queue.fail() {
-                tracing::warn!("destination {index}: {error}");
+                tracing::warn!("destination {}: {error}", named(&self.slots, index));
             }
-            self.post_last(index);
+            if used {
+                self.post_last(index);
+            }
         }
     }
 
@@ -63,7 +66,8 @@ impl VerbsRail {
                 }
                 Event::QueuePair(qp) => {
                     if let Some(index) = self.peers.iter().position(|peer| peer.queue.raw() == qp) {
-                        let about = format!("{text}: destination {index}, whose work requests were refused here");
+                        let dest = named(&self.slots, index);
+                        let about = format!("{text}: destination {dest}, whose work requests were refused here");
                         self.fail_peer(index, &fault(about));
                     }
                 }

@@ -6,7 +6,7 @@ use verbs_sys as sys;
 
 use super::address::Address;
 use super::memory::Memory;
-use super::open::{PeerState, VerbsRail};
+use super::open::{Peer, PeerState, VerbsRail};
 use super::post::Request;
 use crate::amo::{AmoOp, AmoType};
 use crate::device::DeviceMemory;
@@ -48,6 +48,10 @@ unsafe impl Rail for VerbsRail {
 
     fn address(&self) -> Vec<u8> {
         self.address.encode()
+    }
+
+    fn address_to(&mut self, dest: Dest) -> Result<Vec<u8>> {
+        self.address_for(dest)
     }
 
     fn interface(&self, address: &[u8]) -> Option<InterfaceAddress> {
@@ -176,7 +180,9 @@ unsafe impl Rail for VerbsRail {
     }
 
     fn is_connected(&self, dest: Dest) -> bool {
-        self.peers.get(dest as usize).is_none_or(|peer| peer.theirs.is_none() || matches!(peer.state, PeerState::Ready))
+        let broken =
+            |peer: &Peer| peer.theirs.is_some() && matches!(peer.state, PeerState::Waiting | PeerState::Failed(_));
+        !self.index(dest).is_some_and(|index| broken(&self.peers[index]))
     }
 
     fn port_down(&mut self) -> Option<Fault> {
@@ -185,7 +191,13 @@ unsafe impl Rail for VerbsRail {
     }
 
     fn disconnect(&mut self, dest: Dest, why: &Fault) {
-        self.fail_peer(dest as usize, why);
+        if let Some(index) = self.index(dest) {
+            self.fail_peer(index, why);
+        }
+    }
+
+    fn forget(&mut self, dest: Dest) -> bool {
+        self.forget_destination(dest)
     }
 
     fn renew(&mut self, dest: Dest) -> Result<Option<u64>> {

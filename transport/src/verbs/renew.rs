@@ -14,11 +14,11 @@ impl VerbsRail {
         if !self.unposted.is_empty() || self.port_fault().is_some() || !self.is_usable_again()? {
             return Ok(None);
         }
-        let Some(peer) = self.peers.get_mut(dest as usize).filter(|peer| peer.theirs.is_some()) else {
-            return Ok(None);
-        };
+        let Some(index) = self.index(dest) else { return Ok(None) };
+        let known = |peer: &&mut Peer| peer.theirs.is_some();
+        let Some(peer) = self.peers.get_mut(index).filter(known) else { return Ok(None) };
         match peer.state {
-            PeerState::Ready => return Ok(None),
+            PeerState::Ready | PeerState::Leaving { .. } => return Ok(None),
             PeerState::Failed(_) if !peer.sent.is_empty() => return Ok(None),
             PeerState::Failed(_) => {
                 peer.queue.reset(&self.path)?;
@@ -34,8 +34,9 @@ impl VerbsRail {
 
     /// [`Rail::reconnect`](crate::rail::Rail::reconnect).
     pub(super) fn connect_again(&mut self, dest: Dest, offer: u64) -> Result<()> {
+        let Some(index) = self.index(dest) else { return Ok(()) };
         let waiting = |peer: &&mut Peer| matches!(peer.state, PeerState::Waiting);
-        let Some(peer) = self.peers.get_mut(dest as usize).filter(waiting) else { return Ok(()) };
+        let Some(peer) = self.peers.get_mut(index).filter(waiting) else { return Ok(()) };
         let Some((theirs, qpn)) = &mut peer.theirs else { return Ok(()) };
         (theirs.psn, theirs.lid) = (offer as u32 & 0xff_ffff, (offer >> 32) as u16);
         let ours = Address { psn: peer.psn, qpns: Vec::new(), ..self.address.clone() };

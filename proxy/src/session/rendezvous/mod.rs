@@ -56,9 +56,9 @@ struct Card {
 }
 
 impl Card {
-    fn new(session: &Session, number: Pe, payload: &[u8]) -> Card {
-        let connection_info = session.connection_info();
-        Card { identity: *session.identity(), number, connection_info, payload: payload.to_vec() }
+    fn new(session: &Session, number: Pe, payload: &[u8]) -> Result<Card> {
+        let connection_info = session.connection_info_for(number)?;
+        Ok(Card { identity: *session.identity(), number, connection_info, payload: payload.to_vec() })
     }
 }
 
@@ -164,7 +164,7 @@ impl Arrival {
     fn new(session: &Session, stream: Stream, bytes: &[u8]) -> Result<Arrival> {
         let card: Card = encoding::decode(bytes, "a dialer's card", session.me())?;
         let pe = session.number_for(&card.identity)?;
-        session.add_peer(pe, card.number, &card.connection_info)?;
+        session.add_peer(pe, card.number, &card.connection_info).inspect_err(|error| session.keep_out(pe, error))?;
         Ok(Arrival { stream, pe, payload: card.payload })
     }
 
@@ -185,7 +185,7 @@ impl Arrival {
     /// # Errors
     /// Too many bytes.
     pub fn answer(mut self, session: &Session, payload: &[u8]) -> Result<Answered> {
-        self.stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, payload)))?;
+        self.stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, payload)?))?;
         Ok(Answered { link: Some(Link::new(self.stream, self.pe, session)) })
     }
 }
@@ -260,7 +260,7 @@ impl Dial {
         let redials = self.since.elapsed() < session.time_limit && self.ended.is_none_or(|at| at.elapsed() < REDIALS);
         if !self.carded && stream.is_open() {
             self.carded = true;
-            stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, &self.payload)))?;
+            stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, &self.payload)?))?;
         }
         let to = |why: &str| lost(self.pe, format!("its listener at {}: {why}", self.handle.address));
         let bytes = match received {

@@ -31,16 +31,27 @@ impl Core {
         }
     }
 
-    /// Takes a lane out of use because of a fault.
+    /// Takes a lane out of use because of a fault, which is logged unless the peer is known to be lost.
     pub(in crate::endpoint) fn take_down(&mut self, pe: Pe, lane: usize, fault: &Fault) {
+        let lost = self.lanes.is_lost(pe) || self.recovery.is_leaving(pe);
+        if self.take_down_quietly(pe, lane, fault) && !lost {
+            let (rail, path) = (&self.profile.caps(lane).name, self.paths.of(pe, lane, self.lanes.theirs(pe, lane)));
+            if self.lanes.each(pe).all(|other| self.lanes.is_down(pe, other)) {
+                tracing::warn!(pe, rail, path, %fault, "a rail has failed; no other reaches this PE");
+            } else {
+                tracing::warn!(pe, rail, path, %fault, "a rail has failed; others do its work");
+            }
+        }
+    }
+
+    /// As [`Core::take_down`], without a line in the log. Returns whether the lane was in use.
+    fn take_down_quietly(&mut self, pe: Pe, lane: usize, fault: &Fault) -> bool {
         let now = self.clock.now();
-        let Some(was_up) = self.lanes.failover(pe, lane).and_then(|f| f.fail(now, fault)) else { return };
+        let Some(was_up) = self.lanes.failover(pe, lane).and_then(|f| f.fail(now, fault)) else { return false };
         self.needs_recovery(pe);
         if was_up {
             self.observer.given_up(lane);
             self.lanes.goes_down(pe, now);
-            let (rail, path) = (&self.profile.caps(lane).name, self.paths.of(pe, lane, self.lanes.theirs(pe, lane)));
-            tracing::warn!(pe, rail, path, %fault, "a rail has failed; others do its work");
         }
         for stream in self.lanes.each(pe) {
             if let Some(f) = self.lanes.failover(pe, stream)
@@ -52,6 +63,7 @@ impl Core {
         for id in self.queue.take_waiting(lane, pe) {
             self.mark_lost(id);
         }
+        was_up
     }
 
     /// Suspects all lanes of a rail on which an unnamed work request was lost: acknowledgements there may never arrive.
@@ -104,14 +116,18 @@ impl Core {
         lanes.filter_map(|f| f.health.silent_since()).any(|s| self.clock.is_past(s, seconds))
     }
 
-    /// Takes down all lanes to a PE that has been silent for so many seconds.
+    /// Takes down all lanes to a PE that has been silent for so many seconds. The caller gives the PE up, which is
+    /// logged: no rail of its own is at fault.
     pub(in crate::endpoint) fn take_down_all(&mut self, pe: Pe, seconds: u64) {
         let fault = super::silent(format!("the PE has answered over no rail for {seconds} s (SYMRAIL_TIMEOUT_S)"));
-        self.lanes.each(pe).for_each(|lane| self.take_down(pe, lane, &fault));
+        for lane in self.lanes.each(pe) {
+            self.take_down_quietly(pe, lane, &fault);
+        }
     }
 
     fn may_try(&self, pe: Pe) -> bool {
-        !self.lanes.is_lost(pe) || self.clock.now().is_multiple_of(RARELY)
+        let rarely = || self.clock.now().is_multiple_of(RARELY) && !self.recovery.removed.contains(&pe);
+        !self.lanes.is_lost(pe) || rarely()
     }
 }
 
@@ -171,5 +187,98 @@ impl Endpoint {
         if let Some(f) = self.core.lanes.failover(pe, lane) {
             f.health.probe(now);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use crate::amo::{AmoOp, AmoType};
+    use crate::endpoint::command::{Command, Fetch, Owner};
+    use crate::endpoint::{Addresses, Endpoint, NoAgent, Policy, Role};
+    use crate::env::Settings;
+    use crate::mock::{Fabric, FabricConfig};
+    use crate::region::Segment;
+
+    const TIMEOUT: u64 = 10;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The warnings of an endpoint with two rails about a peer that answers nothing, in three times the time-out.
+    fn warnings(happens: impl FnOnce(&Fabric, &mut Endpoint)) -> String {
+        let fabric = Fabric::new(3, FabricConfig { again: 0, delay: 0, ..FabricConfig::default() });
+        let mut memory = [0u64; 8];
+        let policy = Policy { timeout_s: TIMEOUT, ..Policy::new(&Settings::default(), false) };
+        let open = |pe: u32| {
+            let rails = (0..2).map(|rail| fabric.open(&format!("{pe}rail{rail}")).unwrap()).collect();
+            Endpoint::new(Role::Proxy, pe, 2, rails, policy).unwrap()
+        };
+        let (mut ours, mut theirs) = (open(0), open(1));
+        // SAFETY: the memory outlives both endpoints.
+        let keys = unsafe { theirs.register(Segment::new(0, 0, memory.as_mut_ptr().cast(), 64)) }.unwrap();
+        ours.connect(1, &Addresses { host: Vec::new(), proxy: theirs.addresses() }).unwrap();
+        ours.learn_separate(1, 0, 64, &keys).unwrap();
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let add =
+                Command::Amo { offset: 0, ty: AmoType::U64, op: AmoOp::Add, operand: 1, compare: 0, fetch: Fetch::No };
+            // SAFETY: it has no buffers.
+            unsafe { ours.submit(1, add, Owner { issuer: 0, tag: None }) }.unwrap();
+            ours.start_quiet(0);
+            let mut happens = Some(happens);
+            for second in 0..3 * TIMEOUT as u32 {
+                ours.poll(&mut NoAgent);
+                ours.tick(second);
+                if second == 5 {
+                    happens.take().unwrap()(&fabric, &mut ours);
+                }
+            }
+        });
+        assert!(ours.take_error(0).is_some(), "the operation fails");
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn rails_of_a_peer_that_has_left_have_not_failed() {
+        let log = warnings(|fabric, ours| {
+            ours.has_left(1, "it has died");
+            (0..2).for_each(|rail| fabric.take_down(rail));
+        });
+        assert!(!log.contains("rail"), "{log}");
+    }
+
+    #[test]
+    fn a_peer_that_is_silent_is_given_up_and_its_rails_have_not_failed() {
+        let log = warnings(|_, _| {});
+        assert!(log.contains("this PE is given up") && log.contains("no rail has reached it"), "{log}");
+        assert!(!log.contains("a rail has failed"), "{log}");
+    }
+
+    #[test]
+    fn the_last_rail_that_fails_has_no_others() {
+        let log = warnings(|fabric, _| (0..2).for_each(|rail| fabric.take_down(rail)));
+        let (first, last) = log.split_once("a rail has failed; others do its work").unwrap();
+        assert!(first.lines().count() == 1 && !last.contains("others do its work"), "{log}");
+        assert!(last.contains("a rail has failed; no other reaches this PE"), "{log}");
     }
 }
