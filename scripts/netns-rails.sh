@@ -270,6 +270,7 @@ flap() { # seconds, or also: pencils, nccl
   both 4 "${program[@]}" || { code=$? && kill $puller; }
   cat "$WORK/pe1"
   wait $puller || code=1
+  [ "$(cat "$WORK/cuts")" -gt 0 ] || code=1
   [ $code != 0 ] || echo "connections were cut $(cat "$WORK/cuts") times"
   return $code
 }

@@ -195,7 +195,7 @@ impl Peer {
         }
         let mut ended = Ok(());
         for connection in state.connections.iter_mut().filter(|_| looks) {
-            ended = match connection.link.poll() {
+            ended = match connection.link.poll(session) {
                 LinkState::Open => ended,
                 LinkState::Closed | LinkState::Left => ended.and(Err("it has left".to_owned())),
                 LinkState::Lost(why) => ended.and(Err(why.clone())),

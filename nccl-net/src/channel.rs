@@ -31,13 +31,14 @@ pub struct Channel {
     unawaited: VecDeque<Request>,
 }
 
-/// A question for a sign of life.
+/// A question for a sign of life: what is this word of the other end's ring? The answer goes to the address.
 #[derive(Clone, Copy)]
-pub enum Question {
-    /// Is the peer there?
-    Life,
-    /// What is this word of the other end's ring? The answer goes to the address.
-    Word(usize, *mut u8),
+pub struct Question {
+    pub word: usize,
+    pub answer: *mut u8,
+    /// The answer is needed. Else any sign of life will do, unless the link cannot tell of an end that closes. Where
+    /// agents do not answer reads, a sign of life is all: nothing is lost there that no end reports.
+    pub is_needed: bool,
 }
 
 impl Channel {
@@ -110,7 +111,7 @@ impl Channel {
                 return Err(self.fail(error));
             }
         }
-        let why = match self.link.poll() {
+        let why = match self.link.poll(&self.network.session) {
             State::Open => return self.ask(question),
             State::Closed => "the other end has closed the connection".into(),
             State::Left | State::Lost(_) => self.remove_peer(),
@@ -120,7 +121,8 @@ impl Channel {
 
     /// Whether the other end has closed, or its process has ended. Only some of the calls look.
     pub fn has_closed(&mut self) -> bool {
-        self.is_time_to_look() && *self.link.poll() != State::Open || *self.link.state() != State::Open
+        self.is_time_to_look() && *self.link.poll(&self.network.session) != State::Open
+            || *self.link.state() != State::Open
     }
 
     /// Counts a call. Returns whether it is one that looks at the other end.
@@ -132,7 +134,7 @@ impl Channel {
     /// Removes the peer if its session or its process has ended, so that operations do not wait for it. Returns why.
     fn remove_peer(&mut self) -> String {
         let pe = self.link.pe();
-        let why = match self.link.poll() {
+        let why = match self.link.poll(&self.network.session) {
             State::Open | State::Closed => return String::new(),
             State::Left => format!("peer {pe} has closed the connection and has ended"),
             State::Lost(why) => format!("peer {pe} is lost: {why}"),
@@ -155,24 +157,38 @@ impl Channel {
         let here = self.pe() == self.network.session.me();
         if !here && self.heard.elapsed() > self.network.timeout / 2 {
             let session = &self.network.session;
-            let asked = match question {
-                Question::Life => session.start_probe(self.pe()),
+            let Question { word, answer, is_needed } = question;
+            let asked = match session.agent_reads_words() && (is_needed || self.link.is_broken()) {
                 // SAFETY: a word of this end's ring, which outlives the channel's operations.
-                Question::Word(word, to) => unsafe { session.start_get(self.place(word), to, 8) },
+                true => unsafe { session.start_get_by_agent(self.place(word), answer) },
+                false => session.start_probe(self.pe()),
             };
             self.probe = asked.map_err(|error| self.fail(error))?;
         }
         Ok(false)
     }
 
-    /// Waits until everything that this end has started has arrived, before the end closes.
-    pub fn finish(&mut self) {
+    /// Waits until everything that this end has started has arrived, before the end closes. `counted`: also what was
+    /// counted.
+    pub fn finish(&mut self, counted: bool) {
         let mut unawaited: Vec<Request> = self.unawaited.drain(..).chain(self.probe.take()).collect();
-        // The acknowledgement of a probe is behind all writes on its way.
-        if self.failed.is_none() && *self.link.state() == State::Open && self.pe() != self.network.session.me() {
-            unawaited.extend(self.network.session.start_probe(self.pe()).ok().flatten());
+        let (pe, session) = (self.pe(), &self.network.session);
+        if counted && self.failed.is_none() && *self.link.poll(session) == State::Open && pe != session.me() {
+            // The acknowledgement of a probe is behind all writes on its way.
+            let begun = Instant::now();
+            let mut probe = session.start_probe(pe);
+            while matches!(probe, Ok(None)) && begun.elapsed() < self.network.timeout {
+                session.progress();
+                std::thread::yield_now();
+                probe = session.start_probe(pe);
+            }
+            unawaited.extend(probe.ok().flatten());
         }
         self.settle(unawaited.iter());
+        // The peer's other connections need not wait as long.
+        if let Some(Err(error)) = unawaited.last().and_then(Request::outcome) {
+            self.network.session.remove_peer(pe, &error.to_string());
+        }
     }
 
     /// Waits until these operations have ended: their memory is about to be freed. It is bounded, because operations

@@ -28,8 +28,8 @@
 //!
 //! # Guarantees
 //! - A receive that is done has all its bytes in memory.
-//! - A peer whose process has ended fails the connection's requests at once, and one that cannot be reached within
-//!   `SYMRAIL_TIMEOUT_S`.
+//! - A peer whose process has ended fails the connection's requests at once, and one that cannot be reached, or whose
+//!   connection was reset, within about 1.5 `SYMRAIL_TIMEOUT_S`.
 //! - Nothing here ends the process or unwinds into the caller. Only `closeSend`, `closeRecv` and `deregMr` may wait: for
 //!   operations that still use the memory, at most about twice `SYMRAIL_TIMEOUT_S`.
 

@@ -16,7 +16,7 @@ use crate::report::{Failure, Result};
 use crate::ring::receiver::{ANSWER, COUNTS, EAGER, SIGNALS, SIZES, WORDS};
 use crate::ring::{
     DESCRIPTOR_WORDS, EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, eager_slot, sender,
-    stamp,
+    size_in,
 };
 
 /// For so long a sender that puts nothing is waited for before memory that it may use is deregistered.
@@ -57,8 +57,8 @@ pub struct Receiver {
     early: VecDeque<Early>,
     /// The messages that were put into their buffers and found there.
     direct: u64,
-    /// What the sender's number of messages was when it was asked last.
-    sent_before: Option<u64>,
+    /// A number of messages that the sender has sent and that have not all come, and since when it is known.
+    missing: Option<(u64, Instant)>,
     /// Whether memory was deregistered that the sender may still use.
     abandoned: bool,
 }
@@ -79,7 +79,7 @@ impl Receiver {
             taken: 0,
             early: VecDeque::new(),
             direct: 0,
-            sent_before: None,
+            missing: None,
             abandoned: false,
         }
     }
@@ -161,8 +161,9 @@ impl Receiver {
                 return Ok(());
             }
             let at = EAGER + eager_slot(self.taken).0;
-            let (receive, size) = (self.ring.load(at + 1), self.ring.load(at + 2));
+            let (receive, size) = (self.ring.load(at + 1), size_in(self.ring.load(at + 2), self.taken));
             let (tag, ordinal) = (receive as u32 as i32, (receive >> 32) as u32);
+            let Some(size) = size else { return Err(self.lost_part()) };
             if size > EAGER_BYTES as u64 {
                 return Err(self.channel.fail(Failure::remote(format!("a message of {size} bytes in an eager slot"))));
             }
@@ -204,13 +205,15 @@ impl Receiver {
             self.channel.network.session.progress();
             let Receiver { channel, ring, taken, waiting, .. } = self;
             let is_there = || find(ring, waiting, slot).is_some() || is_eager(ring, *taken);
-            let question = Question::Word(sender::SENT, ring.address(ANSWER).cast_mut());
+            let answer = ring.address(ANSWER).cast_mut();
+            let question = Question { word: sender::SENT, answer, is_needed: true };
             if channel.look(is_there, question)? {
                 self.compare()?;
             }
             arrived = self.arrived(slot);
         }
         let Some(size) = arrived else { return Ok(None) };
+        let Some(size) = size else { return Err(self.lost_part()) };
         self.channel.heard();
         self.waiting[slot] = None;
         self.direct += 1;
@@ -220,25 +223,38 @@ impl Receiver {
         }
     }
 
-    /// Compares the number of messages that the sender had sent when it was asked before with those that have come. No
-    /// end reports what a connection has lost that was broken and made again.
+    /// Compares the number of messages that the sender has sent with those that have come. No end reports what a
+    /// connection has lost that was broken and made again.
     fn compare(&mut self) -> Result<()> {
-        let sent = self.sent_before.replace(self.ring.load(ANSWER)).unwrap_or(0);
+        let answer = (self.ring.load(ANSWER), Instant::now());
         let found = (0..SLOTS).filter(|&slot| self.arrived(slot).is_some()).count() as u64;
         let eager = (0..EAGER_SLOTS as u64).filter(|at| is_eager(&self.ring, self.taken + at)).count() as u64;
         let come = self.direct + self.taken + found + eager;
+        let (sent, since) = *self.missing.get_or_insert(answer);
         if come >= sent {
+            self.missing = (come < answer.0).then_some(answer);
             return Ok(());
         }
-        let (pe, seconds) = (self.channel.pe(), self.channel.network.timeout.as_secs() / 2);
+        let limit = self.channel.network.timeout;
+        if since.elapsed() < limit {
+            return Ok(());
+        }
+        let (pe, seconds) = (self.channel.pe(), limit.as_secs());
         Err(self.channel.fail(Failure::remote(format!(
-            "{come} of {sent} messages of peer {pe} have arrived within {seconds} s (half of SYMRAIL_TIMEOUT_S): a \
-             connection was lost"
+            "{come} of {sent} messages of peer {pe} have arrived within {seconds} s (SYMRAIL_TIMEOUT_S): a connection \
+             was lost"
         ))))
     }
 
-    /// The size of a message that has arrived in its buffer.
-    fn arrived(&self, slot: usize) -> Option<u64> {
+    /// The failure of a message that was counted, and whose size has not come: its write was in parts.
+    fn lost_part(&mut self) -> Failure {
+        let pe = self.channel.pe();
+        self.channel
+            .fail(Failure::remote(format!("a part of a message of peer {pe} is missing: a connection was lost")))
+    }
+
+    /// The size of a message that has arrived in its buffer, as [`find`].
+    fn arrived(&self, slot: usize) -> Option<Option<u64>> {
         find(&self.ring, &self.waiting, slot)
     }
 
@@ -281,20 +297,20 @@ fn is_eager(ring: &Words, number: u64) -> bool {
     ring.load(EAGER + at) == count
 }
 
-/// The size of a message that has arrived in the buffer of a slot's receive: its signal has come, or was counted.
-fn find(ring: &Words, waiting: &[Option<Waiting>; SLOTS], slot: usize) -> Option<u64> {
+/// The size of a message that has arrived in the buffer of a slot's receive: its signal has come, or it was counted, and
+/// then its size may be missing.
+fn find(ring: &Words, waiting: &[Option<Waiting>; SLOTS], slot: usize) -> Option<Option<u64>> {
     let waiting = waiting[slot].as_ref()?;
     if ring.load(COUNTS + slot) != waiting.count {
-        return Some(ring.load(SIZES + slot) >> 16);
+        return Some(size_in(ring.load(SIZES + slot), waiting.number));
     }
-    let signal = ring.load(SIGNALS + slot);
-    (signal & 0xffff == stamp(waiting.number)).then_some(signal >> 16)
+    size_in(ring.load(SIGNALS + slot), waiting.number).map(Some)
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
         if self.next > 0 {
-            self.channel.finish();
+            self.channel.finish(false);
         }
     }
 }

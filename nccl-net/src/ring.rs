@@ -24,20 +24,22 @@ pub const SLOT_WORDS: usize = 1 + DESCRIPTOR_WORDS;
 pub const EAGER_BYTES: usize = 32 << 10;
 pub const EAGER_SLOTS: usize = 8;
 /// The words of such a message before its bytes, without its slot's count: the receive's number among those of its tag
-/// and the tag, and the size.
+/// and the tag, and the size, as [`size_word`] of the message's number among the eager ones.
 pub const EAGER_HEAD: usize = 2;
 pub const EAGER_WORDS: usize = 1 + EAGER_HEAD + EAGER_BYTES / 8;
 /// In place of a size: the message was larger than the buffer.
 pub const REFUSED: u64 = (1 << 48) - 1;
 
 /// The words of the sender's ring, by the first of each kind: descriptors, copies of eager messages, sizes for the slots
-/// of the receiver's ring, and the number of all messages so far, which the receiver reads when none comes.
+/// of the receiver's ring, the number of all messages so far, which the receiver reads when none comes, and what the
+/// sender has read of [`receiver::ANSWER`].
 pub mod sender {
     use super::{EAGER_SLOTS, EAGER_WORDS, SLOT_WORDS, SLOTS};
     pub const COPIES: usize = SLOTS * SLOT_WORDS;
     pub const SIZES: usize = COPIES + EAGER_SLOTS * EAGER_WORDS;
     pub const SENT: usize = SIZES + SLOTS;
-    pub const WORDS: usize = SENT + 1;
+    pub const ANSWER: usize = SENT + 1;
+    pub const WORDS: usize = ANSWER + 1;
 }
 
 /// The words of the receiver's ring: the signals, counts and sizes of its slots, eager slots, and what it has read of
@@ -59,11 +61,16 @@ pub fn eager_slot(number: u64) -> (usize, u64) {
 }
 
 /// What the lowest 16 bits of a size's word are for a message; never 0.
-pub fn stamp(number: u64) -> u64 {
+fn stamp(number: u64) -> u64 {
     number % 0xffff + 1
 }
 
 /// The word of a message's size.
 pub fn size_word(number: u64, size: u64) -> u64 {
     size << 16 | stamp(number)
+}
+
+/// The size in its word; `None` if the word is another message's.
+pub fn size_in(word: u64, number: u64) -> Option<u64> {
+    (word & 0xffff == stamp(number)).then_some(word >> 16)
 }

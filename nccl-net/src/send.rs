@@ -12,7 +12,7 @@ use symrail_transport::endpoint::command::Source;
 use crate::channel::{Channel, Question};
 use crate::network::Network;
 use crate::report::{Failure, Result};
-use crate::ring::sender::{COPIES, SENT, SIZES, WORDS};
+use crate::ring::sender::{ANSWER, COPIES, SENT, SIZES, WORDS};
 use crate::ring::{
     EAGER_BYTES, EAGER_HEAD, EAGER_SLOTS, HEAD_WORDS, REFUSED, SLOT_WORDS, SLOTS, eager_slot, receiver, size_word,
 };
@@ -103,7 +103,7 @@ impl Sender {
                 }
             }
             self.channel.network.session.progress();
-            self.channel.look(|| false, Question::Life)?;
+            self.channel.look(|| false, question(&self.ring))?;
             return Ok(None);
         };
         let slot = number as usize % SLOTS;
@@ -115,7 +115,7 @@ impl Sender {
         let value = size_word(number, if fits { size } else { REFUSED });
         let session = &self.channel.network.session;
         let signal = (AmoOp::Set, value);
-        let travels_with_signal = len <= session.copy_limit() as u64;
+        let travels_with_signal = len <= session.message_limit();
         let started = if travels_with_signal {
             // SAFETY: the source is copied now.
             unsafe { session.start_put_signal_at_leisure(to, (Source::Copied(data), len), word, signal) }
@@ -189,9 +189,9 @@ impl Sender {
         let (at, _) = eager_slot(self.eager);
         let (here, there) = (COPIES + at + 1, receiver::EAGER + at);
         self.ring.store(here, u64::from(ordinal) << 32 | u64::from(tag as u32));
-        self.ring.store(here + 1, size);
+        self.ring.store(here + 1, size_word(self.eager, size));
         let (word, to, head) = (self.channel.place(there), self.channel.place(there + 1), 8 * EAGER_HEAD as u64);
-        let (bytes, limit) = (head + size, session.copy_limit() as u64);
+        let (bytes, limit) = (head + size, session.message_limit());
         let counted = self.counts && bytes > limit;
         let started = if counted {
             let head = Part { place: to, local: self.ring.address(here).cast_mut(), len: head };
@@ -299,7 +299,7 @@ impl Sender {
                 Ok(Some(size))
             }
             // A receiver that has closed may have received everything; then the acknowledgement is on its way.
-            Ok(false) => self.channel.look(|| true, Question::Life).map(|_| None),
+            Ok(false) => self.channel.look(|| true, question(&self.ring)).map(|_| None),
             Err(error) => {
                 drop(self.requests.remove(index));
                 Err(self.channel.fail(error))
@@ -318,6 +318,11 @@ impl Sender {
     }
 }
 
+/// The question for a sign of life of the receiver: a word of its ring, which is there until it closes.
+fn question(ring: &Words) -> Question {
+    Question { word: receiver::ANSWER, answer: ring.address(ANSWER).cast_mut(), is_needed: false }
+}
+
 fn too_large(size: u64, tag: i32, room: u64) -> Failure {
     Failure::usage(format!("a message of {size} bytes with tag {tag} for a buffer of {room}"))
 }
@@ -326,7 +331,7 @@ impl Drop for Sender {
     fn drop(&mut self) {
         self.settle();
         if self.sent > 0 {
-            self.channel.finish();
+            self.channel.finish(self.counts);
         }
     }
 }

@@ -104,10 +104,11 @@ fn pair_with(rails: Rails, version: u32, roles: [&str; 2], settings: &[(&str, &s
     let relay = |from: &mut Child, to: &mut Child| {
         let (mut from, mut to) = (BufReader::new(from.stdout.take().unwrap()), to.stdin.take().unwrap());
         std::thread::spawn(move || {
-            let mut skipped = false;
+            let (mut skipped, mut finished) = (false, false);
             let mut line = String::new();
             while from.read_line(&mut line).unwrap() > 0 {
                 skipped |= line.starts_with("SKIPPED");
+                finished |= line.starts_with("FINISHED");
                 if line.starts_with("SKIPPED") || line.starts_with("FIGURE") {
                     print!("{line}");
                 }
@@ -115,15 +116,16 @@ fn pair_with(rails: Rails, version: u32, roles: [&str; 2], settings: &[(&str, &s
                 let _ = to.write_all(line.as_bytes());
                 line.clear();
             }
-            skipped
+            (skipped, finished)
         })
     };
     let relays = [relay(a, b), relay(b, a)];
     let ends = both.map(|mut child| child.wait().unwrap());
-    let skipped = relays.map(|relay| relay.join().unwrap()).iter().any(|&skipped| skipped);
-    for (role, end) in roles.iter().zip(ends) {
+    let said = relays.map(|relay| relay.join().unwrap());
+    let skipped = said.iter().any(|(skipped, _)| *skipped);
+    for ((role, end), (_, finished)) in roles.iter().zip(ends).zip(said) {
         let dies = role.starts_with("dying");
-        assert!(skipped || end.success() != dies, "{role}: {end}");
+        assert!(skipped || (end.success(), finished) == (!dies, !dies), "{role}: {end}, at its end: {finished}");
     }
 }
 
@@ -171,6 +173,7 @@ fn other() {
         // Libraries may keep a descriptor or two of their own.
         assert!(descriptors() <= fds + 4, "{} descriptors, {fds} before", descriptors());
     }
+    println!("\nFINISHED");
 }
 
 fn descriptors() -> usize {
@@ -178,7 +181,8 @@ fn descriptors() -> usize {
 }
 
 const CONNECTIONS: usize = 3;
-const SIZES: [usize; 12] = [0, 1, 7, 512, 4096, 4097, 20_000, 65_536, 300_001, 1 << 20, 0, 8];
+const SIZES: [usize; 16] =
+    [0, 1, 7, 512, 4080, 4096, 4097, 4224, 20_000, 32 << 10, (32 << 10) + 1, 65_536, 300_001, 1 << 20, 0, 8];
 const ROUNDS: usize = 6;
 const LARGE: usize = 64 << 20;
 /// A message that fits into the sending end's socket buffer, not into the window of the receiving end's.

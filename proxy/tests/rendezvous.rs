@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::os::fd::FromRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,7 +133,7 @@ fn members_join_and_leave_while_others_communicate() {
         assert_eq!(b.word(WORDS - 1), round);
         let late = put(&b, &a_memory, 8, round);
         drop(_link);
-        until(|| (*to_c.poll() == State::Closed).then_some(()));
+        until(|| (*to_c.poll(&a.session) == State::Closed).then_some(()));
         a.session.remove_peer(to_c.pe(), "it has left");
         finish(&b.session, &late).unwrap();
         drop(c);
@@ -143,7 +144,7 @@ fn members_join_and_leave_while_others_communicate() {
         };
         assert!(matches!(gone, Err(Error::PeerLost { .. })), "{gone:?}");
     }
-    assert_eq!(*to_b.poll(), State::Open);
+    assert_eq!(*to_b.poll(&a.session), State::Open);
 }
 
 #[test]
@@ -153,13 +154,17 @@ fn a_link_tells_that_the_session_behind_it_has_ended() {
     let [(mut first, _), (to_a, _)] = meet(&mut listener, &a, &b);
     let [(mut second, _), (also_to_a, _)] = meet(&mut listener, &a, &b);
     drop(to_a);
-    until(|| (*first.poll() == State::Closed).then_some(()));
+    until(|| (*first.poll(&a.session) == State::Closed).then_some(()));
     b.session.wait_for_closed_links(Duration::ZERO);
-    assert_eq!((first.poll(), second.poll()), (&State::Closed, &State::Open), "its session goes on");
+    assert_eq!(
+        (first.poll(&a.session), second.poll(&a.session)),
+        (&State::Closed, &State::Open),
+        "its session goes on"
+    );
     drop((first, also_to_a));
-    until(|| (*second.poll() == State::Closed).then_some(()));
+    until(|| (*second.poll(&a.session) == State::Closed).then_some(()));
     drop(b);
-    until(|| (*second.poll() == State::Left).then_some(()));
+    until(|| (*second.poll(&a.session) == State::Left).then_some(()));
 }
 
 /// The settings allow 25 s for connecting.
@@ -177,6 +182,54 @@ fn a_listener_that_is_gone_is_not_dialed_for_long() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}: {error}", begun.elapsed());
 }
 
+/// The listener closes with the card unread, so that the system resets the connection.
+#[test]
+fn a_listener_that_closes_without_reading_the_card_ends_the_dial() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let mut dial = Dial::new(&b.session, listener.handle(), &[]).unwrap();
+    assert!(dial.poll(&b.session).unwrap().is_none());
+    assert!(listener.poll(&a.session).unwrap().is_none(), "it has shown that it has the secret");
+    assert!(dial.poll(&b.session).unwrap().is_none(), "it has sent its card");
+    drop(listener);
+    let error = until(|| dial.poll(&b.session).map(|link| assert!(link.is_none())).err());
+    assert!(matches!(error, Error::PeerLost { .. } | Error::System { .. }), "{error}");
+}
+
+/// Resets the connection of a link to a listener at this port, at the listener's end.
+fn reset_connection(port: u16) {
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let Ok(fd) = entry.unwrap().file_name().to_str().unwrap().parse::<i32>() else { continue };
+        // SAFETY: the system checks the number; a socket that is found here belongs to a link, which stays open.
+        unsafe {
+            let socket = std::mem::ManuallyDrop::new(TcpStream::from_raw_fd(fd));
+            if socket.local_addr().is_ok_and(|at| at.port() == port) && socket.peer_addr().is_ok() {
+                let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+                assert_eq!(libc::connect(fd, &raw const nowhere, size_of::<libc::sockaddr>() as u32), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_whose_path_has_failed_tells_that_the_session_behind_it_has_ended() {
+    let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
+    let mut listener = Listener::new(&b.session).unwrap();
+    let [.., low, high] = *listener.handle().encode().first_chunk::<6>().unwrap();
+    let port = u16::from_le_bytes([low, high]);
+    let [(_to_a, _), (mut to_b, b_memory)] = meet(&mut listener, &b, &a);
+    reset_connection(port);
+    until(|| {
+        assert_eq!(*to_b.poll(&a.session), State::Open, "the peer is reached over its rails");
+        to_b.is_broken().then_some(())
+    });
+    let under_way = put(&a, &b_memory, 8, 1);
+    finish(&a.session, &under_way).unwrap();
+    assert_eq!(*to_b.poll(&a.session), State::Open);
+    drop((_to_a, b));
+    until(|| matches!(to_b.poll(&a.session), State::Lost(_)).then_some(()));
+}
+
 #[test]
 fn a_session_waits_for_the_other_ends_of_its_closed_links() {
     let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
@@ -185,7 +238,7 @@ fn a_session_waits_for_the_other_ends_of_its_closed_links() {
     drop(to_a);
     let ends = std::thread::scope(|scope| {
         let waits = scope.spawn(|| b.session.wait_for_closed_links(Duration::from_secs(60)));
-        until(|| (*to_b.poll() == State::Closed).then_some(()));
+        until(|| (*to_b.poll(&a.session) == State::Closed).then_some(()));
         assert!(!waits.is_finished());
         let begun = Instant::now();
         drop(to_b);
@@ -208,8 +261,8 @@ fn an_answer_that_is_given_up_says_goodbye() {
     let answered = arrival.answer(&a.session, &a.handle()).unwrap();
     let (mut link, _) = until(|| dial.poll(&b.session).unwrap());
     drop(answered);
-    until(|| (*link.poll() != State::Open).then_some(()));
-    assert_eq!((link.poll(), first.poll()), (&State::Closed, &State::Open), "its process lives");
+    until(|| (*link.poll(&b.session) != State::Open).then_some(()));
+    assert_eq!((link.poll(&b.session), first.poll(&a.session)), (&State::Closed, &State::Open), "its process lives");
 }
 
 #[test]

@@ -248,7 +248,7 @@ impl Group {
     fn look_now(&self) -> Result<()> {
         for (rank, member) in self.members.iter().enumerate() {
             let Some(link) = &member.link else { continue };
-            let (why, is_lost) = match symrail_core::lock(link).poll() {
+            let (why, is_lost) = match symrail_core::lock(link).poll(&self.network.session) {
                 State::Open | State::Closed => continue,
                 State::Left => (format!("rank {rank} has closed the group and has ended"), false),
                 State::Lost(why) => (format!("rank {rank} is lost: {why}"), true),

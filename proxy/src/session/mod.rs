@@ -98,6 +98,7 @@ pub struct Session {
     rails: Vec<RailCaps>,
     reasons: Vec<String>,
     copy_limit: usize,
+    message_limit: u64,
     priority: AtomicPriority,
     time_limit: Duration,
     gpudirect: GpuDirect,
@@ -187,7 +188,7 @@ impl Session {
             rails: endpoint.addresses(),
             window: Vec::new(),
         };
-        let copy_limit = endpoint.copy_limit();
+        let (copy_limit, message_limit) = (endpoint.copy_limit(), endpoint.message_limit());
         let mut engine = Engine::new(endpoint);
         if let Some(copy_engine) = copy_engine {
             connection_info.window = engine.stage(copy_engine)?;
@@ -221,6 +222,7 @@ impl Session {
             owners: Mutex::default(),
             requests: Mutex::default(),
             copy_limit,
+            message_limit,
             priority: AtomicPriority::default(),
             // Operations end by themselves after TIMEOUT_S of polling. A wait of this length is a time-out of last
             // resort.
@@ -264,6 +266,12 @@ impl Session {
     #[must_use]
     pub fn copy_limit(&self) -> usize {
         self.copy_limit
+    }
+
+    /// The most bytes of data that travel in one message with their signal.
+    #[must_use]
+    pub fn message_limit(&self) -> u64 {
+        self.message_limit
     }
 
     /// The data that all PEs need for [`Session::connect`]: some hundred bytes.

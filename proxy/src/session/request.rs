@@ -79,6 +79,34 @@ impl Session {
         unsafe { self.start_request(&[from], Command::Get { source, dest, len }) }
     }
 
+    /// As [`Session::start_get`], of a word, by the peer's agent: memory that the peer has deregistered is an error of this
+    /// request alone. `None` also where agents do not answer reads ([`Session::agent_reads_words`]).
+    ///
+    /// # Safety
+    /// As for [`Session::start_get`].
+    ///
+    /// # Errors
+    /// As for [`Session::start_get`].
+    pub unsafe fn start_get_by_agent(&self, from: Place<'_>, dest: *mut u8) -> Result<Option<Request>> {
+        let command = Command::Get { source: from.offset(Operation::Get, 8)?, dest, len: 8 };
+        let mut engine = self.turn_at_engine();
+        if !engine.endpoint().agent_reads_words() {
+            return Ok(None);
+        }
+        engine.endpoint().accepts(Operation::Get, from.pe())?;
+        self.learn(&mut engine, &[from])?;
+        self.begin(engine, |engine, owner| {
+            // SAFETY: the caller's promise.
+            unsafe { engine.endpoint().submit_to_agent(from.pe(), command, owner) }.map(|_| 1)
+        })
+    }
+
+    /// Whether peers' agents answer [`Session::start_get_by_agent`].
+    #[must_use]
+    pub fn agent_reads_words(&self) -> bool {
+        self.driver.engine().endpoint().agent_reads_words()
+    }
+
     /// As [`Session::put_signal`], in the manner of [`Session::start_put`]. Its end means that both the data and the
     /// signal are visible.
     ///
@@ -101,7 +129,7 @@ impl Session {
     }
 
     /// As [`Session::start_put_signal`], for a caller that does not wait for its end. Data of up to
-    /// [`Session::copy_limit`] bytes and the signal are one message then, which the peer acknowledges at leisure, with
+    /// [`Session::message_limit`] bytes and the signal are one message then, which the peer acknowledges at leisure, with
     /// others. It waits for others to travel with until [`Session::send_gathered`], a test or a poll.
     ///
     /// # Safety
@@ -129,10 +157,13 @@ impl Session {
 
     /// Sends what waits for others to travel with.
     pub fn send_gathered(&self) {
-        if self.delegated {
-            self.progress();
-        } else {
-            self.driver.engine().endpoint().send_gathered();
+        if !self.delegated {
+            return self.driver.engine().endpoint().send_gathered();
+        }
+        // The session's thread may sleep, or have lost its core.
+        self.driver.expect_traffic();
+        if let Some(mut engine) = self.driver.try_engine() {
+            engine.endpoint().send_gathered();
         }
     }
 
@@ -167,6 +198,10 @@ impl Session {
         let offset = word.offset(Operation::PutSignal, 8)?;
         let mut engine = self.turn_at_engine();
         engine.endpoint().accepts(Operation::PutSignal, pe)?;
+        if engine.stages() {
+            let what = "a put whose arrival is counted, of memory that may be staged,".to_owned();
+            return Err(Error::Unsupported { what, by: "this session".into(), remedy: "put with a signal".into() });
+        }
         for place in parts.map(|part| part.place).iter().chain(&[word]) {
             self.learn(&mut engine, std::slice::from_ref(place))?;
         }

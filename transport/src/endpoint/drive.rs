@@ -37,6 +37,18 @@ impl Endpoint {
         self.core.profile.max_payload()
     }
 
+    /// The most bytes of data that travel in one message with their signal.
+    #[must_use]
+    pub fn message_limit(&self) -> u64 {
+        self.core.profile.protocols().in_message()
+    }
+
+    /// Whether [`Endpoint::submit_to_agent`] does what it says.
+    #[must_use]
+    pub fn agent_reads_words(&self) -> bool {
+        self.core.profile.protocols().agent_reads_words()
+    }
+
     /// Makes progress: posts waiting work requests, handles completions and messages, and passes requests of peers to
     /// `agent`. Returns the number of events.
     pub fn poll(&mut self, agent: &mut dyn TargetAgent) -> usize {

@@ -147,6 +147,12 @@ impl Operations {
         self.table.len() < MOST
     }
 
+    /// Whether there is room for as many again.
+    #[inline]
+    pub fn has_plenty_of_room(&self) -> bool {
+        self.table.len() < MOST / 2
+    }
+
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()

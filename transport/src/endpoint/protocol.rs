@@ -265,6 +265,16 @@ impl Protocols {
         }
     }
 
+    /// The most bytes of data that travel in a message with their signal.
+    pub fn in_message(&self) -> u64 {
+        self.in_message
+    }
+
+    /// Whether the target's agent answers a read of a word that is submitted as [`Completion::Batched`], on any lane.
+    pub fn agent_reads_words(&self) -> bool {
+        self.rails.iter().all(|rail| self.is_message(rail, 8))
+    }
+
     /// Whether a put of the engine of `len` bytes is cheapest as a message, which travels with others and is
     /// acknowledged with them.
     #[inline(always)]

@@ -52,7 +52,7 @@ impl Endpoint {
     }
 
     /// As [`Endpoint::submit_as`], for a put-signal whose end the caller does not wait for. Where its data travels with
-    /// the signal, the target acknowledges it at leisure.
+    /// the signal, the target acknowledges it at leisure, while there is room for many operations.
     ///
     /// # Safety
     /// As there.
@@ -60,8 +60,27 @@ impl Endpoint {
     /// # Errors
     /// As there.
     pub unsafe fn submit_at_leisure(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        let travels_with_signal = command.bytes() <= self.message_limit();
+        let completion = match travels_with_signal && self.core.ops.has_plenty_of_room() {
+            true => Completion::Unsignaled,
+            false => self.core.issuers.completion(owner),
+        };
         // SAFETY: the caller's promise.
-        unsafe { self.submit_alone(pe, command, owner, Priority::Urgent, Completion::Unsignaled) }
+        unsafe { self.submit_alone(pe, command, owner, Priority::Urgent, completion) }
+    }
+
+    /// As [`Endpoint::submit_as`], for a read of a word. Where [`Endpoint::agent_reads_words`] holds it is a request to the
+    /// target's agent: memory that is not registered there any more is then an error of this read alone, while it breaks
+    /// a connection under a read of the rail.
+    ///
+    /// # Safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there.
+    pub unsafe fn submit_to_agent(&mut self, pe: Pe, command: Command, owner: Owner) -> Result<OpHandle> {
+        // SAFETY: the caller's promise.
+        unsafe { self.submit_alone(pe, command, owner, Priority::Urgent, Completion::Batched) }
     }
 
     /// Adds a put that a later quiet completes to the open message to its PE, if there is one of such puts.

@@ -32,7 +32,7 @@ use symrail_transport::pairing::is_link_local;
 use symrail_transport::{Error, Operation, Pe, Result, token};
 
 use super::closed_links::ClosedLinks;
-use super::{Identity, Session};
+use super::{Identity, Request, Session};
 pub use handle::{HANDLE_SIZE, Handle};
 use stream::{Ended, Kind, Stream};
 
@@ -44,6 +44,8 @@ const HANDSHAKE: Duration = Duration::from_millis(200);
 /// For so long a dialer that has sent its card dials again when the connection ends: its listener may have made room.
 /// So does one whose connection was refused: a host may do so when it has too many.
 const REDIALS: Duration = Duration::from_secs(1);
+/// The time between two questions to the peer of a link whose path has failed.
+const PROBES: Duration = Duration::from_secs(1);
 
 /// What both ends tell each other.
 #[derive(Serialize, Deserialize)]
@@ -204,7 +206,7 @@ impl Answered {
     pub fn poll(&mut self) -> Result<Option<Link>> {
         let Some(link) = &mut self.link else { return Ok(None) };
         let why = match link.stream.as_mut().map_or(Ok(None), Stream::receive) {
-            Ok(Some((Kind::Ready, _))) => return Ok(self.link.take()),
+            Ok(Some((Kind::Ready, _))) => return Ok(self.link.take().map(Link::established)),
             Ok(None) => return Ok(None),
             Ok(Some(_)) => "it has sent something else than that it is ready".into(),
             Err(Ended::ByPeer(why)) => why,
@@ -282,7 +284,8 @@ impl Dial {
         }
         session.add_peer(self.pe, card.number, &card.connection_info)?;
         stream.send(Kind::Ready, &[])?;
-        Ok(self.stream.take().map(|stream| (Link::new(stream, self.pe, session), card.payload)))
+        let link = self.stream.take().map(|stream| Link::new(stream, self.pe, session).established());
+        Ok(link.map(|link| (link, card.payload)))
     }
 }
 
@@ -319,12 +322,21 @@ pub struct Link {
     stream: Option<Stream>,
     pe: Pe,
     state: State,
+    /// While the path has failed: the last question to the peer, over its rails, and when it was asked.
+    probe: Option<(Option<Request>, Instant)>,
     closed: Arc<ClosedLinks>,
 }
 
 impl Link {
     fn new(stream: Stream, pe: Pe, session: &Session) -> Link {
-        Link { stream: Some(stream), pe, state: State::Open, closed: Arc::clone(&session.closed_links) }
+        let closed = Arc::clone(&session.closed_links);
+        Link { stream: Some(stream), pe, state: State::Open, probe: None, closed }
+    }
+
+    /// Both ends have it.
+    fn established(mut self) -> Link {
+        self.stream.iter_mut().for_each(Stream::outlives_path);
+        self
     }
 
     /// The peer's number in this session.
@@ -339,8 +351,15 @@ impl Link {
         &self.state
     }
 
-    /// Whether the other end is there. A network that has failed says nothing about that: operations find out.
-    pub fn poll(&mut self) -> &State {
+    /// Whether its path has failed: then it does not tell of another end that closes, but of one whose process has ended.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.stream.as_ref().is_some_and(Stream::is_broken)
+    }
+
+    /// Whether the other end is there. A path that has failed says nothing about that: then the peer is asked over its
+    /// rails, which ends within the limit of operations.
+    pub fn poll(&mut self, session: &Session) -> &State {
         while let (State::Open | State::Closed, Some(stream)) = (&self.state, &mut self.stream) {
             self.state = match (stream.receive(), &self.state) {
                 (Ok(None), _) => break,
@@ -351,7 +370,22 @@ impl Link {
                 (Err(Ended::Malformed(why)), _) => State::Lost(why.into()),
             };
         }
+        if matches!(self.state, State::Open | State::Closed) && self.is_broken() {
+            self.ask(session).unwrap_or_else(|why| self.state = State::Lost(why.to_string()));
+        }
         &self.state
+    }
+
+    /// Asks the peer for a sign of life, again and again.
+    fn ask(&mut self, session: &Session) -> Result<()> {
+        let answered = match &self.probe {
+            Some((Some(probe), _)) => session.test(probe)?,
+            _ => true,
+        };
+        if answered && self.probe.as_ref().is_none_or(|(_, asked)| asked.elapsed() > PROBES) {
+            self.probe = Some((session.start_probe(self.pe)?, Instant::now()));
+        }
+        Ok(())
     }
 }
 

@@ -60,6 +60,10 @@ pub(super) struct Stream {
     input: Vec<u8>,
     output: Vec<u8>,
     refused: bool,
+    /// A path that fails does not end it.
+    outlives_path: bool,
+    /// A write has failed for another reason than an end.
+    failed: bool,
     /// The path has failed.
     broken: bool,
 }
@@ -91,6 +95,8 @@ impl Stream {
             input: Vec::new(),
             output: Vec::new(),
             refused: false,
+            outlives_path: false,
+            failed: false,
             broken: false,
         };
         if dialer {
@@ -103,6 +109,12 @@ impl Stream {
     /// Whether the other end has shown that it has the secret.
     pub fn is_open(&self) -> bool {
         matches!(self.step, Step::Open(_))
+    }
+
+    /// From now on a path that fails says nothing about the other end, which may be reached over another rail. Until then
+    /// it ends the connection, so that a dialer dials again.
+    pub fn outlives_path(&mut self) {
+        self.outlives_path = true;
     }
 
     /// Whether its path has failed, which says nothing about the other end.
@@ -209,8 +221,11 @@ impl Stream {
             match self.socket.write(&self.output) {
                 Ok(written) => drop(self.output.drain(..written)),
                 Err(error) if is_later(&error) => return Ok(()),
-                // What the other end has sent before may still be read.
-                Err(_) if self.is_open() => self.output.clear(),
+                // What the other end has sent before may still be read. The socket reports the error once.
+                Err(error) if self.is_open() => {
+                    self.failed |= error.kind() != ErrorKind::BrokenPipe;
+                    self.output.clear();
+                }
                 Err(error) => return Err(self.by_peer(&error)),
             }
         }
@@ -230,6 +245,10 @@ impl Stream {
         let mut buffer = [0; 4096];
         let max = buffer.len().min(max);
         match self.socket.read(&mut buffer[..max]) {
+            Ok(0) if self.failed && self.outlives_path => {
+                self.broken = true;
+                Ok(false)
+            }
             Ok(0) => Err(Ended::ByPeer("it has closed the connection".into())),
             Ok(read) => {
                 match &mut self.step {
@@ -239,9 +258,8 @@ impl Stream {
                 Ok(true)
             }
             Err(error) if is_later(&error) => Ok(false),
-            // The path has failed, which says nothing about the process: it may be reached over another rail. The end
-            // of a process closes its connections in order, unless it has not read what came last.
-            Err(_) if self.is_open() => {
+            // The end of a process closes its connections in order, unless it has not read what came last.
+            Err(_) if self.outlives_path => {
                 self.broken = true;
                 Ok(false)
             }
