@@ -171,22 +171,23 @@ impl Channel {
     /// Waits until everything that this end has started has arrived, before the end closes. `counted`: also what was
     /// counted.
     pub fn finish(&mut self, counted: bool) {
-        let mut unawaited: Vec<Request> = self.unawaited.drain(..).chain(self.probe.take()).collect();
+        let unawaited: Vec<Request> = self.unawaited.drain(..).chain(self.probe.take()).collect();
         let (pe, session) = (self.pe(), &self.network.session);
+        let mut probe = Ok(None);
         if counted && self.failed.is_none() && *self.link.poll(session) == State::Open && pe != session.me() {
             // The acknowledgement of a probe is behind all writes on its way.
             let begun = Instant::now();
-            let mut probe = session.start_probe(pe);
+            probe = session.start_probe(pe);
             while matches!(probe, Ok(None)) && begun.elapsed() < self.network.timeout {
                 session.progress();
                 std::thread::yield_now();
                 probe = session.start_probe(pe);
             }
-            unawaited.extend(probe.ok().flatten());
         }
-        self.settle(unawaited.iter());
+        let probe = probe.ok().flatten();
+        self.settle(unawaited.iter().chain(&probe));
         // The peer's other connections need not wait as long.
-        if let Some(Err(error)) = unawaited.last().and_then(Request::outcome) {
+        if let Some(Err(error)) = probe.as_ref().and_then(Request::outcome) {
             self.network.session.remove_peer(pe, &error.to_string());
         }
     }
