@@ -457,6 +457,7 @@ fn a_queue_pair_serves_one_destination_after_another() {
             forget(&mut visits, &mut at_visits, back - 2);
         }
         forget(&mut stays, &mut log, dest);
+        assert!(log.broken.is_empty(), "messages that have arrived: {:?}", log.broken);
         // SAFETY: nothing is posted.
         let refused = unsafe { stays.send(dest, back_memory.local(0, 8), Some(1)) };
         assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
@@ -464,6 +465,43 @@ fn a_queue_pair_serves_one_destination_after_another() {
         assert_eq!(again, None);
     }
     assert_eq!(used.len(), 1, "{used:?}");
+}
+
+/// The completion that ends messages whose completions are never requested needs a credit, which others may hold.
+#[test]
+fn a_rail_without_credits_forgets_and_renews_later() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = impatient();
+    settings.ib_queue_depth = 16;
+    let open = || VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    for renews in [false, true] {
+        let (mut stays, mut leaves, mut busy) = (open(), open(), open());
+        for (dest, other) in [(2, &mut leaves), (4, &mut busy)] {
+            let (there, here) = (stays.address_to(dest).unwrap(), other.address_to(1).unwrap());
+            stays.connect(dest, &here, 1).unwrap();
+            other.connect(1, &there, dest).unwrap();
+        }
+        let memory = Memory::new(&mut stays, 4096, 1);
+        // SAFETY: the memory lives as long as the rails.
+        let send = |stays: &mut VerbsRail, dest| unsafe { stays.send(dest, memory.local(0, 8), None) };
+        (0..3).for_each(|_| send(&mut stays, 2).unwrap());
+        poll_until(&mut leaves, &mut Log::default(), "three messages", |log| log.messages.len() == 3);
+        while send(&mut stays, 4).is_ok() {}
+        let mut log = Log::default();
+        if renews {
+            stays.disconnect(2, &Fault { code: libc::ENOTCONN, text: "it has failed".into(), retryable: true });
+            poll_until(&mut busy, &mut Log::default(), "the others", |log| log.messages.len() == 13);
+            let begun = Instant::now();
+            while stays.renew(2).unwrap().is_none() {
+                (0..100).for_each(|_| drop(stays.poll(&mut log)));
+                std::thread::yield_now();
+                assert!(begun.elapsed() < LIMIT, "it is never renewed");
+            }
+        } else {
+            forget(&mut stays, &mut log, 2);
+            assert!(log.broken.is_empty(), "{log:?}");
+        }
+    }
 }
 
 /// A peer that dies, while much is under way to it.
@@ -474,10 +512,12 @@ fn the_queue_pair_of_a_peer_that_died_serves_another() {
     let mut stays = open();
     let source = Memory::new(&mut stays, 4096, 1);
     source.store(0, &pattern(4096, 3));
+    let mut used = std::collections::BTreeSet::new();
     for dest in 2..6 {
         let (mut other, mut log) = (open(), Log::default());
         let target = Memory::new(&mut other, 4096, 1);
         let (there, here) = (stays.address_to(dest).unwrap(), other.address_to(1).unwrap());
+        used.insert(queue_pair(&there).to_vec());
         stays.connect(dest, &here, 1).unwrap();
         other.connect(1, &there, dest).unwrap();
         let remote = target.remote(0);
@@ -496,4 +536,5 @@ fn the_queue_pair_of_a_peer_that_died_serves_another() {
         poll_until(&mut stays, &mut log, "all reports", |log| log.failed.len() == 9);
         forget(&mut stays, &mut log, dest);
     }
+    assert_eq!(used.len(), 1, "{used:?}");
 }
