@@ -467,6 +467,56 @@ fn a_queue_pair_serves_one_destination_after_another() {
     assert_eq!(used.len(), 1, "{used:?}");
 }
 
+/// The time-out, which is too long, is refused only when the queue pair could receive already.
+#[test]
+fn a_connection_that_fails_midway_can_be_made_again() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = Settings::default();
+    settings.ib_timeout = 32;
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    for dest in [2, 4, 4] {
+        let own = rail.address_to(dest).unwrap();
+        let error = rail.connect(dest, &own, dest).unwrap_err().to_string();
+        assert!(error.contains("ibv_modify_qp(RTS)"), "destination {dest}: {error}");
+        assert!(dest == 4 || rail.forget(dest), "it was never connected");
+    }
+}
+
+/// The device's limit is out of reach here. Without address space its library fails in the same way.
+#[test]
+fn a_limit_of_queue_pairs_is_named() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = Settings::default();
+    settings.ib_queue_depth = 16384;
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    rail.address_to(2).unwrap();
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: only this process's own limit changes, and only for one call.
+    let refused = unsafe {
+        libc::getrlimit(libc::RLIMIT_AS, &raw mut before);
+        libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: pages * 4096 + (256 << 10), ..before });
+        let refused = rail.address_to(4);
+        libc::setrlimit(libc::RLIMIT_AS, &raw const before);
+        refused
+    };
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("another queue pair") && error.contains("it has 1 queue pairs of the "), "{error}");
+    rail.address_to(6).unwrap();
+}
+
+#[test]
+fn a_job_has_no_other_destinations() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, 2, &Settings::default()).unwrap();
+    let own = rail.address();
+    let error = rail.connect(2, &own, 1).unwrap_err();
+    assert!(matches!(error, Error::NoSuchPe { pe: 2, last: 1 }), "{error}");
+    rail.connect(1, &own, 1).unwrap();
+}
+
 /// The completion that ends messages whose completions are never requested needs a credit, which others may hold.
 #[test]
 fn a_rail_without_credits_forgets_and_renews_later() {
