@@ -123,6 +123,13 @@ impl Shared {
         if peer.is_open()? || peer.dialed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        let number = self.session.number_for(handle.identity());
+        if number.is_ok_and(|number| number != peer.pe) {
+            // A connection from it was refused, which has removed it from the session.
+            let why = "connecting to it has failed before; load its metadata again";
+            self.lose(peer, why);
+            return Err(Error::Lost { agent: peer.name.clone(), why: why.into() });
+        }
         let attempt = Ring::new(&self.session).and_then(|ours| {
             let hello: Hello = (self.name.clone(), ours.handle());
             let dial = Dial::new(&self.session, handle, &encoding::encode(&hello))?;
@@ -303,7 +310,8 @@ impl Shared {
                     attempts.push(Attempt { way, peer, ours, since });
                     continue;
                 }
-                Ok(None) if matches!(way, Way::Answered(..)) => continue,
+                // The attempt that this agent has made itself ends by itself.
+                Ok(None) if matches!(way, Way::Answered(..)) && peer.dialed.load(Ordering::Acquire) => continue,
                 Ok(None) => format!("it has not answered for {} s (SYMRAIL_TIMEOUT_S)", self.timeout.as_secs()),
                 Err(TransportError::PeerLost { why, .. }) => why,
                 Err(error) => error.to_string(),

@@ -6,6 +6,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::thread::scope;
+use std::time::{Duration, Instant};
 
 use serial_test::serial;
 use support::{IBVERBS, Member, settings};
@@ -18,11 +19,34 @@ const BYTES: usize = 1 << 12;
 /// A guest on a loaded machine takes long to make connections.
 const PATIENCE: u32 = 60;
 
-/// The queue pairs of all processes on all devices.
-fn queue_pairs() -> usize {
+/// The queue pairs of all processes on all devices, one a line.
+fn listing() -> String {
     let output = Command::new("rdma").args(["resource", "show", "qp"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    String::from_utf8(output.stdout).unwrap().lines().count()
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter(|line| line.contains(" type RC ")).map(|line| format!("{line}\n")).collect()
+}
+
+fn queue_pairs() -> usize {
+    listing().lines().count()
+}
+
+/// Those that are connected, or were and have failed.
+fn used(listing: &str) -> usize {
+    listing.lines().filter(|line| line.contains(" state RTS ") || line.contains(" state ERR ")).count()
+}
+
+/// Waits until no more than `before` are in use.
+fn all_are_forgotten(before: usize) {
+    let begun = Instant::now();
+    loop {
+        let now = listing();
+        if used(&now) <= before {
+            return;
+        }
+        assert!(begun.elapsed() < support::LONG, "{before} queue pairs were in use before, now:\n{now}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn memory() -> usize {
@@ -80,7 +104,9 @@ fn joins_and_leaves_go_on_with_the_same_queue_pairs() {
     stays.loads(&neighbour);
     let metadata = stays.agent.metadata();
     let joins: usize = std::env::var("SYMRAIL_TEST_JOINS").map_or(ROUNDS * AT_A_TIME, |joins| joins.parse().unwrap());
-    let (mut before, mut most) = (None, 0);
+    stays.whole(Direction::Write, &neighbour, None).unwrap();
+    let before = used(&listing());
+    let (mut first, mut most) = (None, 0);
     for round in 0..joins / AT_A_TIME {
         let shared = Shared(&stays);
         scope(|scope| {
@@ -100,22 +126,19 @@ fn joins_and_leaves_go_on_with_the_same_queue_pairs() {
         stays.whole(Direction::Write, &neighbour, None).unwrap();
         most = most.max(queue_pairs());
         if round % 4 == 3 {
-            let after = (queue_pairs(), memory(), descriptors());
-            println!(
-                "{} joins: {} queue pairs, {} kB, {} descriptors",
-                (round + 1) * AT_A_TIME,
-                after.0,
-                after.1,
-                after.2
-            );
-            let (memory, descriptors) = before.replace((after.1, after.2)).unwrap_or((usize::MAX / 2, usize::MAX / 2));
-            // The allocator's arenas grow with the threads; the session of an agent would be 5 MB.
-            assert!(after.1 < memory + 4 * AT_A_TIME * 512 && after.2 <= descriptors + 8, "{memory} kB, {descriptors}");
+            all_are_forgotten(before);
+            let now = (queue_pairs(), memory(), descriptors());
+            println!("{} joins: {} queue pairs, {} kB, {} descriptors", (round + 1) * AT_A_TIME, now.0, now.1, now.2);
+            let (_, memory, descriptors) = *first.get_or_insert(now);
+            // The allocator's arenas grow by 17 MB with the first threads, however many more join; the session of an agent
+            // would be 5 MB. The links of some are closed here and not yet known to be closed there.
+            let fits = now.1 < memory + (24 << 10) && now.2 <= descriptors + AT_A_TIME;
+            assert!(fits, "{now:?} after {first:?}");
         }
     }
     // On both rails: its own, the neighbour's two and its own, those of two rounds of peers, one of which is being
-    // removed, and two of each device.
-    assert!(most <= 2 * (4 + 3 * AT_A_TIME + 2), "{most} queue pairs");
+    // removed.
+    assert!(most <= 2 * (4 + 3 * AT_A_TIME), "{most} queue pairs");
 }
 
 const ROLE: &str = "SYMRAIL_TEST_VERBS_TARGET";
@@ -142,6 +165,8 @@ fn peers_that_die_leave_their_queue_pairs_to_others() {
     let Some(writer) = Member::with_timeout("writer", IBVERBS, 1 << 20, 3) else { return };
     let neighbour = Member::with_timeout("neighbour", IBVERBS, 1 << 20, 3).unwrap();
     writer.loads(&neighbour);
+    writer.whole(Direction::Write, &neighbour, None).unwrap();
+    let before = used(&listing());
     let mut counts = Vec::new();
     for round in 0..4 {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -168,16 +193,19 @@ fn peers_that_die_leave_their_queue_pairs_to_others() {
         started.extend((0..4).map(|_| start()));
         let ends = started.into_iter().map(|one| one.and_then(|one| one.wait(support::LONG)));
         let lost = ends.filter(|end| match end {
-            Ok(ended) => !ended,
+            Ok(ended) => {
+                assert!(ended, "a transfer does not end");
+                false
+            }
             Err(error) => matches!(error, Error::Lost { .. }) || panic!("{error}"),
         });
         let lost = lost.count();
         assert!(lost >= 4, "{lost} transfers were lost");
         writer.whole(Direction::Write, &neighbour, Some(b"still there")).unwrap();
         assert_eq!(neighbour.notification().message, b"still there");
+        all_are_forgotten(before);
         counts.push(queue_pairs());
         println!("round {round}: {lost} transfers were lost; {} queue pairs", counts[round]);
     }
-    // Two of them may be waiting to be forgotten, on both rails.
-    assert!(counts[3] <= counts[0] + 4, "{counts:?}");
+    assert!(counts.iter().all(|&count| count == counts[0]), "one after another: {counts:?}");
 }

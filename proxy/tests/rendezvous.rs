@@ -328,12 +328,15 @@ fn strangers_get_nothing_and_do_not_disturb() {
     // One that has a wrong secret.
     let mut forged = bytes;
     forged[50] ^= 1;
+    let number = b.session.number_for(listener.handle().identity()).unwrap();
     let mut dial = Dial::new(&b.session, &Handle::decode(&forged).unwrap(), &[]).unwrap();
     let error = until(|| {
         assert!(listener.poll(&a.session).unwrap().is_none());
         dial.poll(&b.session).map(|done| assert!(done.is_none())).err()
     });
     assert!(error.to_string().contains("secret"), "{error}");
+    let again = b.session.number_for(listener.handle().identity()).unwrap();
+    assert_ne!(again, number, "nothing is kept for one that was dialed in vain");
     let [(link, _), _] = meet(&mut listener, &a, &b);
     assert!(link.pe() >= 2);
 }

@@ -457,6 +457,7 @@ fn a_queue_pair_serves_one_destination_after_another() {
             forget(&mut visits, &mut at_visits, back - 2);
         }
         forget(&mut stays, &mut log, dest);
+        assert!(log.broken.is_empty(), "messages that have arrived: {:?}", log.broken);
         // SAFETY: nothing is posted.
         let refused = unsafe { stays.send(dest, back_memory.local(0, 8), Some(1)) };
         assert!(matches!(refused, Err(PostError::Failed(_))), "{refused:?}");
@@ -464,6 +465,93 @@ fn a_queue_pair_serves_one_destination_after_another() {
         assert_eq!(again, None);
     }
     assert_eq!(used.len(), 1, "{used:?}");
+}
+
+/// The time-out, which is too long, is refused only when the queue pair could receive already.
+#[test]
+fn a_connection_that_fails_midway_can_be_made_again() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = Settings::default();
+    settings.ib_timeout = 32;
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    for dest in [2, 4, 4] {
+        let own = rail.address_to(dest).unwrap();
+        let error = rail.connect(dest, &own, dest).unwrap_err().to_string();
+        assert!(error.contains("ibv_modify_qp(RTS)"), "destination {dest}: {error}");
+        assert!(dest == 4 || rail.forget(dest), "it was never connected");
+    }
+}
+
+/// The device's limit is out of reach here. Without address space its library fails in the same way.
+#[test]
+fn a_limit_of_queue_pairs_is_named() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = Settings::default();
+    settings.ib_queue_depth = 16384;
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    rail.address_to(2).unwrap();
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    // SAFETY: only this process's own limit changes, and only for one call.
+    let refused = unsafe {
+        libc::getrlimit(libc::RLIMIT_AS, &raw mut before);
+        libc::setrlimit(libc::RLIMIT_AS, &libc::rlimit { rlim_cur: pages * 4096 + (256 << 10), ..before });
+        let refused = rail.address_to(4);
+        libc::setrlimit(libc::RLIMIT_AS, &raw const before);
+        refused
+    };
+    let error = refused.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("another queue pair") && error.contains("it has 1 queue pairs of the "), "{error}");
+    rail.address_to(6).unwrap();
+}
+
+#[test]
+fn a_job_has_no_other_destinations() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut rail = VerbsRail::open(&nic, Role::Proxy, 2, &Settings::default()).unwrap();
+    let own = rail.address();
+    let error = rail.connect(2, &own, 1).unwrap_err();
+    assert!(matches!(error, Error::NoSuchPe { pe: 2, last: 1 }), "{error}");
+    rail.connect(1, &own, 1).unwrap();
+}
+
+/// The completion that ends messages whose completions are never requested needs a credit, which others may hold.
+#[test]
+fn a_rail_without_credits_forgets_and_renews_later() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let mut settings = impatient();
+    settings.ib_queue_depth = 16;
+    let open = || VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &settings).unwrap();
+    for renews in [false, true] {
+        let (mut stays, mut leaves, mut busy) = (open(), open(), open());
+        for (dest, other) in [(2, &mut leaves), (4, &mut busy)] {
+            let (there, here) = (stays.address_to(dest).unwrap(), other.address_to(1).unwrap());
+            stays.connect(dest, &here, 1).unwrap();
+            other.connect(1, &there, dest).unwrap();
+        }
+        let memory = Memory::new(&mut stays, 4096, 1);
+        // SAFETY: the memory lives as long as the rails.
+        let send = |stays: &mut VerbsRail, dest| unsafe { stays.send(dest, memory.local(0, 8), None) };
+        (0..3).for_each(|_| send(&mut stays, 2).unwrap());
+        poll_until(&mut leaves, &mut Log::default(), "three messages", |log| log.messages.len() == 3);
+        while send(&mut stays, 4).is_ok() {}
+        let mut log = Log::default();
+        if renews {
+            stays.disconnect(2, &Fault { code: libc::ENOTCONN, text: "it has failed".into(), retryable: true });
+            poll_until(&mut busy, &mut Log::default(), "the others", |log| log.messages.len() == 13);
+            let begun = Instant::now();
+            while stays.renew(2).unwrap().is_none() {
+                (0..100).for_each(|_| drop(stays.poll(&mut log)));
+                std::thread::yield_now();
+                assert!(begun.elapsed() < LIMIT, "it is never renewed");
+            }
+        } else {
+            forget(&mut stays, &mut log, 2);
+            assert!(log.broken.is_empty(), "{log:?}");
+        }
+    }
 }
 
 /// A peer that dies, while much is under way to it.
@@ -474,10 +562,12 @@ fn the_queue_pair_of_a_peer_that_died_serves_another() {
     let mut stays = open();
     let source = Memory::new(&mut stays, 4096, 1);
     source.store(0, &pattern(4096, 3));
+    let mut used = std::collections::BTreeSet::new();
     for dest in 2..6 {
         let (mut other, mut log) = (open(), Log::default());
         let target = Memory::new(&mut other, 4096, 1);
         let (there, here) = (stays.address_to(dest).unwrap(), other.address_to(1).unwrap());
+        used.insert(queue_pair(&there).to_vec());
         stays.connect(dest, &here, 1).unwrap();
         other.connect(1, &there, dest).unwrap();
         let remote = target.remote(0);
@@ -496,4 +586,5 @@ fn the_queue_pair_of_a_peer_that_died_serves_another() {
         poll_until(&mut stays, &mut log, "all reports", |log| log.failed.len() == 9);
         forget(&mut stays, &mut log, dest);
     }
+    assert_eq!(used.len(), 1, "{used:?}");
 }

@@ -87,3 +87,33 @@ fn a_caller_that_tests_a_transfer_sees_the_end_of_its_notification_without_the_t
         }
     }
 }
+
+#[test]
+fn a_peer_that_the_session_has_removed_is_lost() {
+    let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
+    let number = || a.session.number_for(b.handle.identity()).unwrap();
+    let peer = a.peer(number(), "b");
+    // As when the session could not add it.
+    a.session.remove_peer(peer.pe, "it was refused");
+    let error = a.connect(&peer, &b.handle).unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(peer.is_open().is_err());
+    let again = a.peer(number(), "b");
+    assert_ne!(again.pe, peer.pe);
+    a.connect(&again, &b.handle).unwrap();
+}
+
+#[test]
+fn a_dialer_that_is_never_ready_is_removed() {
+    let (Some(mut a), Some(b)) = (still("a"), still("b")) else { return };
+    a.timeout = Duration::ZERO;
+    let number = a.session.number_for(b.handle.identity()).unwrap();
+    let peer = b.peer(b.session.number_for(a.handle.identity()).unwrap(), "a");
+    b.connect(&peer, &a.handle).unwrap();
+    let began = Instant::now();
+    while a.session.number_for(b.handle.identity()).unwrap() == number {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not removed");
+        b.round(false);
+        a.round(false);
+    }
+}

@@ -172,6 +172,16 @@ impl SendQueue {
         }
     }
 
+    /// Whether the work request is outstanding.
+    pub fn has(&self, sequence: u32) -> bool {
+        (sequence.wrapping_sub(self.first) as usize) < self.entries.len()
+    }
+
+    /// Whether the last work request is one of [`SendQueue::admit_last`].
+    pub fn is_marked(&self) -> bool {
+        self.entries.back().is_some_and(|entry| entry.last)
+    }
+
     /// Whether no work request is outstanding.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -31,12 +31,13 @@ impl VerbsRail {
         self.fail_peer(index, &left());
         let peer = &mut self.peers[index];
         match peer.state {
-            PeerState::Leaving { .. } if !peer.sent.is_empty() => false,
+            // First: without it, nothing may end what is outstanding.
             PeerState::Leaving { marked: false } => {
                 let marked = self.post_last(index);
                 self.peers[index].state = PeerState::Leaving { marked };
                 false
             }
+            PeerState::Leaving { marked: true } if !peer.sent.is_empty() => false,
             PeerState::Leaving { marked: true } => {
                 if let Err(error) = peer.queue.reset(&self.path) {
                     tracing::warn!("the queue pair of destination {dest} cannot be used again: {error}");

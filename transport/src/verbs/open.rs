@@ -14,7 +14,7 @@ use super::memory::{Access, Memory, OwnMemory};
 use super::mode::{self, Mode};
 use super::port::Port;
 use super::post::Chain;
-use super::queue_pair::{Path, QueuePair, Shared};
+use super::queue_pair::{CREATE, Path, QueuePair, Shared};
 use super::receive::{MESSAGE, ReceiveQueue};
 use super::sizes::Sizes;
 use crate::endpoint::Role;
@@ -221,7 +221,7 @@ impl VerbsRail {
 
     /// [`Rail::address_to`](crate::rail::Rail::address_to).
     pub(super) fn address_for(&mut self, dest: Dest) -> Result<Vec<u8>> {
-        if !self.address.qpns.is_empty() {
+        if self.is_for_all() {
             return Ok(self.address.encode());
         }
         let index = self.enter(dest)?;
@@ -232,11 +232,24 @@ impl VerbsRail {
     /// The place of a destination's queue pair.
     #[inline(always)]
     pub(super) fn index(&self, dest: Dest) -> Option<usize> {
+        if self.is_for_all() {
+            return Some(dest as usize).filter(|&index| index < self.peers.len());
+        }
         self.slots.find(dest).checked_sub(1)
+    }
+
+    /// Whether each destination has had a queue pair from the start, whose place is its number.
+    #[inline(always)]
+    fn is_for_all(&self) -> bool {
+        !self.address.qpns.is_empty()
     }
 
     /// The place of a destination's queue pair, which gets one if it has none.
     fn enter(&mut self, dest: Dest) -> Result<usize> {
+        if self.is_for_all() {
+            let none = Error::NoSuchPe { pe: dest.into(), last: (self.peers.len() - 1) as u32 };
+            return self.index(dest).ok_or(none);
+        }
         let index = self.slots.enter(dest) - 1;
         if index == self.peers.len() {
             match self.another_peer() {
@@ -253,15 +266,29 @@ impl VerbsRail {
     fn another_peer(&self) -> Result<Peer> {
         let shared = Shared { cq: self.completions.raw(), srq: self.received.raw() };
         let wanted = self.caps.inject as u32;
-        let queue = QueuePair::new(&self.domain, shared, self.depth, wanted, &self.path)?;
-        if queue.inline < wanted {
-            return Err(Error::Unsupported {
-                what: format!("another queue pair with {wanted} bytes of inline data"),
-                by: format!("rail {}", self.caps.name),
-                remedy: format!("connect to fewer peers at a time: it has {} queue pairs", self.peers.len()),
-            });
+        let queue = QueuePair::new(&self.domain, shared, self.depth, wanted, &self.path);
+        match queue {
+            Ok(queue) if queue.inline < wanted => {
+                Err(self.no_more(&format!("another queue pair with {wanted} bytes of inline data")))
+            }
+            Ok(queue) => Ok(Peer::new(queue)),
+            Err(Error::Fabric { call: CREATE, fault, .. }) => {
+                Err(self.no_more(&format!("another queue pair ({fault})")))
+            }
+            Err(error) => Err(error),
         }
-        Ok(Peer::new(queue))
+    }
+
+    fn no_more(&self, what: &str) -> Error {
+        let limit = self.domain.context.query_device().map_or(0, |device| device.max_qp);
+        let (rail, here) = (&self.caps.name, self.peers.len());
+        Error::Unsupported {
+            what: what.into(),
+            by: format!("rail {rail}"),
+            remedy: format!(
+                "connect to fewer peers at a time: it has {here} queue pairs of the {limit} that all processes share"
+            ),
+        }
     }
 
     /// Registers host memory. `remote`: peers may access it.

@@ -130,6 +130,10 @@ impl VerbsRail {
     #[cold]
     fn on_failed(&mut self, wc: &sys::ibv_wc, sink: &mut dyn RailSink) -> usize {
         let (index, sequence) = from_work_id(wc.wr_id);
+        // A late one may be of a former connection, and says nothing about the present one.
+        if !self.peers.get(index).is_some_and(|peer| peer.sent.has(sequence)) {
+            return 0;
+        }
         let outcome = if wc.status == sys::IBV_WC_WR_FLUSH_ERR { Outcome::Flushed } else { Outcome::Failed };
         let fault = self.completion_fault(wc);
         self.fail_peer(index, &fault);
@@ -139,9 +143,12 @@ impl VerbsRail {
             PeerState::Failed(first) if outcome == Outcome::Flushed => Fault { retryable: true, ..first.clone() },
             _ => fault,
         };
+        // Messages to a peer that has left: most have arrived, which no completion has said. None is missed.
+        let leaving = matches!(peer.state, PeerState::Leaving { .. });
         let mut reported = 0;
         peer.sent.complete(&mut self.credits, sequence, outcome, |Ended { id, failed }| {
             match (id, failed) {
+                (None, true) if leaving => return,
                 (Some(id), false) => sink.done(id),
                 (Some(id), true) => sink.failed(id, why.clone()),
                 (None, true) => sink.broken(why.clone()),

@@ -41,6 +41,9 @@ const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 /// Routers that a packet may cross.
 const HOP_LIMIT: u8 = 64;
 
+/// The call whose error means that the device or its driver has no room for another queue pair.
+pub(super) const CREATE: &str = "ibv_create_qp";
+
 /// A reliable-connected queue pair.
 pub(super) struct QueuePair {
     domain: Arc<Domain>,
@@ -84,7 +87,7 @@ impl QueuePair {
             // SAFETY: the domain and both queues are live; the rail drops its queue pairs before them.
             let qp = unsafe { (domain.verbs().ibv_create_qp)(domain.pd, &raw mut init) };
             if qp.is_null() {
-                let error = failed("ibv_create_qp", &domain.rail);
+                let error = failed(CREATE, &domain.rail);
                 if inline == 0 {
                     return Err(error);
                 }
@@ -139,8 +142,17 @@ impl QueuePair {
         self.modify(&mut attr, mask, "ibv_modify_qp(INIT)", "")
     }
 
-    /// Pairs it with the peer's queue pair `qpn`. `ours` is this rail's address, `theirs` the peer's.
+    /// Pairs it with the peer's queue pair `qpn`. `ours` is this rail's address, `theirs` the peer's. When that fails it
+    /// waits for a peer as before.
     pub fn connect(&self, path: &Path, ours: &Address, theirs: &Address, qpn: u32) -> Result<()> {
+        self.pair(path, ours, theirs, qpn).inspect_err(|_| {
+            if let Err(error) = self.reset(path) {
+                tracing::warn!("rail {}: a queue pair cannot be used again: {error}", self.domain.rail);
+            }
+        })
+    }
+
+    fn pair(&self, path: &Path, ours: &Address, theirs: &Address, qpn: u32) -> Result<()> {
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_RTR,
             path_mtu: ours.mtu.min(theirs.mtu).into(),

@@ -19,7 +19,13 @@ impl VerbsRail {
         let Some(peer) = self.peers.get_mut(index).filter(known) else { return Ok(None) };
         match peer.state {
             PeerState::Ready | PeerState::Leaving { .. } => return Ok(None),
-            PeerState::Failed(_) if !peer.sent.is_empty() => return Ok(None),
+            PeerState::Failed(_) if !peer.sent.is_empty() => {
+                // When it failed there may have been no credit for the completion that ends them.
+                if !peer.sent.is_marked() {
+                    self.post_last(index);
+                }
+                return Ok(None);
+            }
             PeerState::Failed(_) => {
                 peer.queue.reset(&self.path)?;
                 peer.sent.reset();

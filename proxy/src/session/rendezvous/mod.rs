@@ -254,6 +254,10 @@ impl Dial {
     /// [`Error::PeerLost`] for a listener that is not there or does not have the secret; a card that is malformed or
     /// does not agree with this session.
     pub fn poll(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
+        self.advance(session).inspect_err(|error| session.keep_out(self.pe, error))
+    }
+
+    fn advance(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let received = stream.receive();
         if (self.carded || stream.was_refused()) && received.is_err() {
