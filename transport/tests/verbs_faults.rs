@@ -543,7 +543,7 @@ fn a_rail_without_credits_forgets_and_renews_later() {
             poll_until(&mut busy, &mut Log::default(), "the others", |log| log.messages.len() == 13);
             let begun = Instant::now();
             while stays.renew(2).unwrap().is_none() {
-                (0..100).for_each(|_| drop(stays.poll(&mut log)));
+                (0..100).for_each(|_| _ = stays.poll(&mut log));
                 std::thread::yield_now();
                 assert!(begun.elapsed() < LIMIT, "it is never renewed");
             }
