@@ -395,12 +395,14 @@ fn a_rail_reaches_itself() {
 
 /// Polls and forgets a destination.
 fn forget(rail: &mut VerbsRail, log: &mut Log, dest: u32) {
-    let start = Instant::now();
+    let (start, mut polls) = (Instant::now(), 100);
     while !rail.forget(dest) {
-        for _ in 0..100 {
+        for _ in 0..polls {
             rail.poll(log);
             std::thread::yield_now();
         }
+        // In the place of the seconds that pass between two calls.
+        polls = (2 * polls).min(20_000);
         assert!(start.elapsed() < LIMIT, "destination {dest} is never forgotten");
     }
     assert!(rail.is_connected(dest), "there is nothing to renew");
@@ -547,11 +549,50 @@ fn a_rail_without_credits_forgets_and_renews_later() {
                 std::thread::yield_now();
                 assert!(begun.elapsed() < LIMIT, "it is never renewed");
             }
+        }
+        // After `renew`, it waits for the other end.
+        log.broken.clear();
+        let used = stays.address_to(2).unwrap();
+        forget(&mut stays, &mut log, 2);
+        assert!(log.broken.is_empty(), "{log:?}");
+        let (there, here) = (stays.address_to(6).unwrap(), leaves.address_to(3).unwrap());
+        assert_eq!(queue_pair(&there), queue_pair(&used));
+        stays.connect(6, &here, 3).unwrap();
+        leaves.connect(3, &there, 6).unwrap();
+        send(&mut stays, 6).unwrap();
+        poll_until(&mut leaves, &mut Log::default(), "a message to the next", |log| log.messages.len() == 1);
+    }
+}
+
+/// Nobody polls, so the end of what is outstanding is never seen, as when the device has failed.
+#[test]
+fn a_queue_pair_whose_work_does_not_end_is_replaced() {
+    let Some(nic) = nics(&Settings::default()).into_iter().next() else { return };
+    let open = || VerbsRail::open(&nic, Role::Proxy, Destinations::Any(1), &impatient()).unwrap();
+    let (mut stays, mut first, mut second) = (open(), open(), open());
+    let memory = Memory::new(&mut stays, 4096, 1);
+    let mut used = std::collections::BTreeSet::new();
+    let mut log = Log::default();
+    for (dest, other) in [(2, &mut first), (4, &mut second)] {
+        let (there, here) = (stays.address_to(dest).unwrap(), other.address_to(1).unwrap());
+        used.insert(queue_pair(&there).to_vec());
+        stays.connect(dest, &here, 1).unwrap();
+        other.connect(1, &there, dest).unwrap();
+        // Late completions of the former queue pair come now.
+        (0..100).for_each(|_| _ = stays.poll(&mut log));
+        // SAFETY: the memory lives as long as the rails.
+        (0..3).for_each(|_| unsafe { stays.send(dest, memory.local(0, 8), None) }.unwrap());
+        poll_until(other, &mut Log::default(), "messages", |log| log.messages.len() == 3);
+        if dest == 2 {
+            let calls = (1..100).find(|_| stays.forget(dest)).unwrap();
+            assert!(calls > 3, "its completions were seen");
+            assert!(stays.forget(dest));
         } else {
-            forget(&mut stays, &mut log, 2);
+            forget(&mut stays, &mut log, dest);
             assert!(log.broken.is_empty(), "{log:?}");
         }
     }
+    assert_eq!(used.len(), 2, "{used:?}");
 }
 
 /// A peer that dies, while much is under way to it.

@@ -138,6 +138,14 @@ impl SendQueue {
         gone.into_iter().map(|entry| entry.id)
     }
 
+    /// Ends all work requests, of a queue pair that exists no more, without a report. Late completions find none of them.
+    pub fn abandon(&mut self, credits: &mut Credits) {
+        let count = self.entries.len();
+        self.retract(credits, count).for_each(drop);
+        self.first = self.first.wrapping_add(count as u32);
+        self.reset();
+    }
+
     fn recount(&mut self, credits: &mut Credits) {
         let behind = self.entries.iter().rev().take_while(|entry| !entry.signalled);
         let (trailing, ids) = behind.fold((0, 0), |(n, ids), entry| (n + 1, ids + u32::from(entry.id.is_some())));
@@ -279,6 +287,23 @@ mod tests {
         assert_eq!(queue.retract(&mut credits, 2).collect::<Vec<_>>(), [Some(2), Some(3)]);
         assert_eq!((credits.free, credits.trailing, queue.trailing_ids), (63, 0, 0));
         assert_eq!(queue.admit(&mut credits, None), Some(1));
+    }
+
+    #[test]
+    fn abandoned_requests_return_their_credits_and_their_completions_find_nothing() {
+        let (mut credits, mut queue) = (Credits::new(64), SendQueue::new(64));
+        for id in 0..3 {
+            queue.admit(&mut credits, Some(id));
+        }
+        assert!(!queue.is_marked());
+        assert_eq!(queue.admit_last(&mut credits), Some(3));
+        assert!(queue.is_marked());
+        queue.admit(&mut credits, None);
+        queue.abandon(&mut credits);
+        assert_eq!((credits.free, credits.trailing, queue.is_empty()), (64, 0, true));
+        assert_eq!(queue.admit(&mut credits, Some(7)), Some(5));
+        assert_eq!([4, 5].map(|sequence| queue.has(sequence)), [false, true]);
+        assert_eq!(ended(&mut queue, &mut credits, 5, Outcome::Done), [(Some(7), false)]);
     }
 
     /// Makes one step of two queue pairs that share a completion queue. A queue pair is its queue and the sequence

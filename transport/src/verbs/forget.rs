@@ -8,9 +8,14 @@
 //!   [packet sequence number](super::address::Address::of).
 
 use super::domain::errno_fault;
-use super::open::{PeerState, VerbsRail};
+use super::open::{Peer, PeerState, VerbsRail};
 use crate::error::Fault;
 use crate::rail::Dest;
+
+/// Calls, and so seconds, within which the work requests of a failed queue pair end, unless its device has failed.
+const MOST_CALLS: u32 = 30;
+/// In the place of the number of calls: the queue pair is left as it is.
+const GIVEN_UP: u32 = MOST_CALLS + 1;
 
 /// Why nothing is posted to a destination that is being forgotten.
 pub(super) fn left() -> Fault {
@@ -30,34 +35,59 @@ impl VerbsRail {
         self.poll_events();
         self.fail_peer(index, &left());
         let peer = &mut self.peers[index];
-        match peer.state {
-            // First: without it, nothing may end what is outstanding.
-            PeerState::Leaving { marked: false } => {
-                let marked = self.post_last(index);
-                self.peers[index].state = PeerState::Leaving { marked };
-                false
+        let PeerState::Leaving { marked, calls } = peer.state else {
+            // One that is renewed and waits for the other end has no error state yet.
+            if matches!(peer.state, PeerState::Waiting)
+                && let Err(error) = peer.queue.fail()
+            {
+                tracing::warn!("destination {dest}: {error}");
             }
-            PeerState::Leaving { marked: true } if !peer.sent.is_empty() => false,
-            PeerState::Leaving { marked: true } => {
-                if let Err(error) = peer.queue.reset(&self.path) {
-                    tracing::warn!("the queue pair of destination {dest} cannot be used again: {error}");
-                    return false;
-                }
-                peer.sent.reset();
+            peer.state = PeerState::Leaving { marked: false, calls: 0 };
+            return false;
+        };
+        match calls {
+            MOST_CALLS => return self.replace(dest, index, "its work requests have not ended for so long"),
+            GIVEN_UP => return true,
+            _ => {}
+        }
+        // First: without it, nothing may end what is outstanding.
+        if !marked {
+            let marked = self.post_last(index);
+            self.peers[index].state = PeerState::Leaving { marked, calls: calls + 1 };
+            return false;
+        }
+        peer.state = PeerState::Leaving { marked, calls: calls + 1 };
+        if !peer.sent.is_empty() {
+            return false;
+        }
+        if let Err(error) = peer.queue.reset(&self.path) {
+            return self.replace(dest, index, &error.to_string());
+        }
+        peer.sent.reset();
+        (peer.state, peer.theirs) = (PeerState::Waiting, None);
+        self.slots.leave(dest);
+        true
+    }
+
+    /// Destroys a queue pair that cannot be used again, and makes another one for its place. Where the device makes none,
+    /// perhaps because it has failed, the place stays unused.
+    fn replace(&mut self, dest: Dest, index: usize, why: &str) -> bool {
+        let rail = &self.caps.name;
+        tracing::warn!("rail {rail}: the queue pair of destination {dest} cannot be used again: {why}");
+        let made = self.another_peer();
+        let peer = &mut self.peers[index];
+        match made {
+            Ok(Peer { queue, .. }) => {
+                peer.queue = queue;
+                peer.sent.abandon(&mut self.credits);
                 (peer.state, peer.theirs) = (PeerState::Waiting, None);
                 self.slots.leave(dest);
-                true
             }
-            PeerState::Ready | PeerState::Failed(_) | PeerState::Waiting => {
-                // One that is renewed and waits for the other end has no error state yet.
-                if matches!(peer.state, PeerState::Waiting)
-                    && let Err(error) = peer.queue.fail()
-                {
-                    tracing::warn!("destination {dest}: {error}");
-                }
-                peer.state = PeerState::Leaving { marked: false };
-                false
+            Err(error) => {
+                tracing::warn!("rail {rail}: no other takes its place: {error}");
+                peer.state = PeerState::Leaving { marked: true, calls: GIVEN_UP };
             }
         }
+        true
     }
 }

@@ -70,8 +70,9 @@ pub(super) enum PeerState {
     Ready,
     /// It failed, for this reason.
     Failed(Fault),
-    /// It is being forgotten. `marked`: the completion behind all others of its queue pair has been requested.
-    Leaving { marked: bool },
+    /// It is being forgotten. `marked`: the completion behind all others of its queue pair has been requested. `calls`:
+    /// the calls since it began.
+    Leaving { marked: bool, calls: u32 },
 }
 
 /// A rail over one port of one NIC. See the module for its parts.
@@ -263,7 +264,7 @@ impl VerbsRail {
         Ok(index)
     }
 
-    fn another_peer(&self) -> Result<Peer> {
+    pub(super) fn another_peer(&self) -> Result<Peer> {
         let shared = Shared { cq: self.completions.raw(), srq: self.received.raw() };
         let wanted = self.caps.inject as u32;
         let queue = QueuePair::new(&self.domain, shared, self.depth, wanted, &self.path);
