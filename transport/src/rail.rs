@@ -402,6 +402,10 @@ pub unsafe trait Rail: Send {
     /// Closes a connection: its outstanding work fails, and later posts to it fail with `why`.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 
+    /// Ends the work requests for a destination that is to be forgotten, where nothing else may: those that have arrived and
+    /// that only a later one would report, which nobody posts. The caller polls, and repeats the call once a second.
+    fn leave(&mut self, _dest: Dest) {}
+
     /// Forgets a destination: no work request for it is under way, and none follows, but messages from it may. Its number
     /// is not connected again. Returns whether it is forgotten; until then the caller polls and repeats the call, no more
     /// than once a second.

@@ -42,13 +42,25 @@ impl Endpoint {
             }
             // One that was lost before may have got messages since.
             self.core.drop_messages(pe);
-            let over = self.core.is_over_with(pe) && self.rails_forget(pe);
+            if !self.core.is_over_with(pe) {
+                self.rails_leave(pe);
+                return true;
+            }
+            let over = self.rails_forget(pe);
             if over {
                 self.forget(pe);
             }
             !over
         });
         self.core.recovery.removed = removed;
+    }
+
+    fn rails_leave(&mut self, pe: Pe) {
+        let host = self.core.profile.answer_to(pe, FROM_HOST);
+        for rail in &mut self.rails {
+            rail.leave(pe);
+            rail.leave(host);
+        }
     }
 
     /// Whether all rails have forgotten a peer, each of which is told.

@@ -196,6 +196,10 @@ unsafe impl Rail for VerbsRail {
         }
     }
 
+    fn leave(&mut self, dest: Dest) {
+        self.forget_destination(dest);
+    }
+
     fn forget(&mut self, dest: Dest) -> bool {
         self.forget_destination(dest)
     }
