@@ -650,7 +650,14 @@ fn lose(net: &Net, pipes: &mut Pipes, receives: bool) {
             std::thread::yield_now();
         }
         pipes.tell(b"posted");
-        assert_eq!(net.finish(request), Err(REMOTE_ERROR));
+        match net.finish(request) {
+            // The system may have given the connection a larger window.
+            Ok(size) => {
+                assert!(size == LOST_BYTES && data.iter().all(|&byte| byte == 0), "{size} bytes");
+                println!("\nSKIPPED: the message had arrived before its connection was broken");
+            }
+            Err(code) => assert_eq!(code, REMOTE_ERROR),
+        }
         pipes.tell(b"failed");
     } else {
         let other = i32::from_le_bytes(pipes.hear().unwrap().try_into().unwrap());
