@@ -89,6 +89,17 @@ impl<'a> Place<'a> {
         if inside { Ok(offset) } else { Err(Error::OutOfSegment { operation, pe: self.head.pe, offset, bytes }) }
     }
 
+    /// The command of a put to here and its signal.
+    pub(super) fn put_signal(
+        &self,
+        (source, len): (Source, u64),
+        signal: &Place<'_>,
+        (op, value): (AmoOp, u64),
+    ) -> Result<Command> {
+        let (dest, offset) = self.signalled_by(len, signal, op)?;
+        Ok(Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } })
+    }
+
     /// The offsets of `len` bytes from here and of their signal.
     pub(super) fn signalled_by(&self, len: u64, signal: &Place<'_>, op: AmoOp) -> Result<(u64, u64)> {
         let offsets = (self.offset(Operation::PutSignal, len)?, signal.offset(Operation::PutSignal, 8)?);
@@ -168,8 +179,7 @@ impl Session {
         signal: Place<'_>,
         (op, value): (AmoOp, u64),
     ) -> Result<()> {
-        let (dest, offset) = to.signalled_by(len, &signal, op)?;
-        let command = Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
+        let command = to.put_signal((source, len), &signal, (op, value))?;
         // SAFETY: the caller's promise.
         unsafe { self.start(context, &[to, signal], command) }
     }

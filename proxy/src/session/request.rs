@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::Part as Counted;
-use symrail_transport::endpoint::command::{Command, Issuer, Owner, Signal, Source};
+use symrail_transport::endpoint::command::{Command, Issuer, Owner, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::Session;
@@ -122,8 +122,7 @@ impl Session {
         signal: Place<'_>,
         (op, value): (AmoOp, u64),
     ) -> Result<Option<Request>> {
-        let (dest, offset) = to.signalled_by(len, &signal, op)?;
-        let command = Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
+        let command = to.put_signal((source, len), &signal, (op, value))?;
         // SAFETY: the caller's promise.
         unsafe { self.start_request(&[to, signal], command) }
     }
@@ -144,8 +143,7 @@ impl Session {
         signal: Place<'_>,
         (op, value): (AmoOp, u64),
     ) -> Result<Option<Request>> {
-        let (dest, offset) = to.signalled_by(len, &signal, op)?;
-        let command = Command::PutSignal { dest, source, len, signal: Signal { offset, value, op } };
+        let command = to.put_signal((source, len), &signal, (op, value))?;
         let mut engine = self.turn_at_engine();
         engine.endpoint().accepts(command.operation(), to.pe())?;
         self.learn(&mut engine, &[to, signal])?;
