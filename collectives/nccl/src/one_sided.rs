@@ -18,8 +18,8 @@ use crate::window::Window;
 pub const CONTEXTS: u32 = 4;
 pub const SIGNALS: u32 = 16;
 
-/// Bytes up to which one block copies, in the launch that sends the signal. More blocks copy more, and reach the rate of
-/// a link: a copy engine could not be kept from copying behind a wait that has ended without its signals.
+/// Bytes up to which one block copies, in the launch that sends the signal. More blocks copy more, and reach a link's
+/// rate: a copy engine could not be kept from copying behind a wait that has ended without its signals.
 const SMALL: u64 = 32 << 10;
 const MOST_BLOCKS: u64 = 32;
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
