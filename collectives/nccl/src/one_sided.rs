@@ -18,9 +18,10 @@ use crate::window::Window;
 pub const CONTEXTS: u32 = 4;
 pub const SIGNALS: u32 = 16;
 
-/// Bytes up to which multiprocessors copy, in the launch that sends the signal; copy engines copy more.
+/// Bytes up to which one block copies, in the launch that sends the signal. More blocks copy more, and reach a link's
+/// rate: a copy engine could not be kept from copying behind a wait that has ended without its signals.
 const SMALL: u64 = 32 << 10;
-const COPYING: Shape = Shape { blocks: 1, threads: 1024 };
+const MOST_BLOCKS: u64 = 32;
 const ONE: Shape = Shape { blocks: 1, threads: 1 };
 /// Waits of a launch, as in `cu/one_sided.cu`.
 const WAITS: usize = 64;
@@ -67,6 +68,7 @@ struct Kernels {
     wait: Kernel,
     signal: Kernel,
     put: Kernel,
+    put_large: Kernel,
 }
 
 /// One-sided calls of a rank.
@@ -74,7 +76,8 @@ pub struct OneSided {
     rank: u32,
     arrived: SymSlice<u64>,
     claimed: DeviceBuffer,
-    /// Its first word ends waits unless it is 0. The second one has the rank, plus 1, whose failure has ended a wait.
+    /// Its first word ends waits unless it is 0. The second one has the rank, plus 1, whose failure has
+    /// ended a call.
     ended: Arc<PinnedBuffer>,
     kernels: Option<Kernels>,
     /// Behind the last put or signal, and behind the last wait.
@@ -123,7 +126,7 @@ impl OneSided {
         Ok(())
     }
 
-    /// Fails if another rank's failure has ended a wait so far.
+    /// Fails if another rank's failure has ended a call so far.
     ///
     /// # Errors
     /// Names that rank.
@@ -145,7 +148,8 @@ impl OneSided {
             let module = self.device.load(&Nvrtc::find()?, &PROGRAM)?;
             let kernel = |name| module.kernel(name);
             let (wait, signal) = (kernel("wait_for_signals")?, kernel("send_signal")?);
-            self.kernels = Some(Kernels { wait, signal, put: kernel("put_and_signal")? });
+            let (put, put_large) = (kernel("put_and_signal")?, kernel("put_by_blocks")?);
+            self.kernels = Some(Kernels { wait, signal, put, put_large });
         }
         Ok(())
     }
@@ -167,20 +171,22 @@ impl OneSided {
         let Some(kernels) = &self.kernels else { return Ok(()) };
         let words = self.device.address(self.arrived.as_ptr().cast());
         let stopped = words + 8 * (self.arrived.len() as u64 - 1);
-        let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer), stopped];
+        let ended = self.ended.device().get();
+        let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer), stopped, ended];
         let last = if matches!(call, Call::Wait(_)) { &self.last_wait } else { &self.last_send };
         in_turn(last, stream, |_| {
             match call {
                 &Call::Put { to, from, bytes, signal, .. } if (1..=SMALL).contains(&bytes) => {
-                    let [word, pe, stopped] = there(signal);
-                    let arguments = [to.get(), from.get(), bytes, word, pe, stopped];
+                    let [word, pe, ..] = there(signal);
+                    let arguments = [to.get(), from.get(), bytes, word, pe, stopped, ended];
                     // SAFETY: the kernel's arguments; the caller's promise, and the window's for the other end.
-                    unsafe { stream.launch(&kernels.put, COPYING, &arguments) }?;
+                    unsafe { stream.launch(&kernels.put, copying(bytes), &arguments) }?;
                 }
                 &Call::Put { to, from, bytes, signal, .. } => {
                     if bytes > 0 {
+                        let arguments = [to.get(), from.get(), bytes, stopped, ended];
                         // SAFETY: as above.
-                        unsafe { stream.copy(to, from, bytes) }?;
+                        unsafe { stream.launch(&kernels.put_large, copying(bytes), &arguments) }?;
                     }
                     // SAFETY: the kernel's arguments.
                     unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?;
@@ -189,7 +195,7 @@ impl OneSided {
                 &Call::Signal(signal) => unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?,
                 Call::Wait(waits) => {
                     for waits in waits.chunks(WAITS) {
-                        let head = [words, self.claimed.at().get(), self.ended.device().get(), stopped];
+                        let head = [words, self.claimed.at().get(), ended, stopped];
                         // SAFETY: the kernel's structure, whose memory is this communicator's.
                         unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?;
                     }
@@ -217,6 +223,10 @@ impl OneSided {
     }
 }
 
+fn copying(bytes: u64) -> Shape {
+    Shape { blocks: bytes.div_ceil(SMALL).min(MOST_BLOCKS) as u32, threads: 1024 }
+}
+
 const SHAPE_OF_WAITS: Shape = Shape { blocks: 1, threads: WAITS as u32 };
 
 /// The kernel's structure for at most [`WAITS`] waits.
@@ -233,7 +243,7 @@ fn list(head: [u64; 4], waits: &[(Signal, u64)]) -> [u64; 5 + 2 * WAITS] {
 /// The failure of a rank, by its number plus 1; 0 if there is none.
 fn given_up(pe: u32, by: u64) -> Result<(), Failure> {
     let Some(by) = by.checked_sub(1) else { return Ok(()) };
-    let aborted = rounds::Error::Aborted { pe, what: "a wait for signals", by: by as u32, lost: None };
+    let aborted = rounds::Error::Aborted { pe, what: "a one-sided call", by: by as u32, lost: None };
     Err(symrail_collectives::Error::Round(aborted).into())
 }
 
@@ -259,11 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_whose_failure_has_ended_a_wait_is_named() {
+    fn the_rank_whose_failure_has_ended_a_call_is_named() {
         assert!(given_up(0, 0).is_ok());
         let (code, text) = given_up(0, 3).unwrap_err().into();
         assert_eq!(code, crate::guard::REMOTE_ERROR);
-        assert!(text.contains("a wait for signals") && text.contains("PE 2"), "{text}");
+        assert!(text.contains("a one-sided call") && text.contains("PE 2"), "{text}");
     }
 
     #[test]
@@ -282,7 +292,7 @@ mod tests {
             let compiled = nvrtc.compile(&PROGRAM, arch).unwrap();
             assert_eq!(compiled.log(), "");
             let ptx = String::from_utf8_lossy(compiled.ptx()).into_owned();
-            for kernel in ["wait_for_signals", "send_signal", "put_and_signal"] {
+            for kernel in ["wait_for_signals", "send_signal", "put_and_signal", "put_by_blocks"] {
                 assert!(ptx.contains(&format!(".entry {kernel}(")), "{kernel}");
             }
         }

@@ -1,5 +1,6 @@
 /* Windows, puts with signals, signals and waits, in processes that may share a GPU: checks each byte, each order and
- * 100 replays of a graph. Each rank prints "through" at the end.
+ * 100 replays of a graph; and that puts behind a wait that has ended without its signals change nothing. Each rank
+ * prints "through" at the end.
  *
  *     cc -O2 -o one_sided one_sided.c -ldl
  *     one_sided LIBRARY [RANKS]    a library with NCCL's interface; 2 ranks, or up to 8 */
@@ -17,7 +18,7 @@
 #define LARGE ((size_t)3 << 20)
 #define SMALL ((size_t)4096)
 #define GUARD 0xEE
-enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, REMOTE = 6, CONTEXTS = 4, IDS = 4 };
+enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, REMOTE = 6, CONTEXTS = 4, IDS = 5 };
 /* Indices of signals: data, acknowledgements, barriers, a call without data, and one that no rank sends. */
 enum { DATA = 0, ACK = 1, BARRIER = 2, ALONE = 3, NEVER = 15 };
 
@@ -424,6 +425,50 @@ static void errors(Device source, Window window, size_t least) {
     barrier();
 }
 
+static void join(Id id, Comm* to) { NCCL(ncclCommInitRank, (Comm*, int, Id, int), to, ranks, id, rank); }
+
+/* As `expect_guard`, also for a communicator that has failed. */
+static void expect_kept(const char* what, Device at, size_t bytes) {
+    unsigned char* all = malloc(bytes);
+    CU(cuMemcpyDtoH_v2, (void*, Device, size_t), all, at, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        if (all[i] != GUARD) fail(what, all[i], GUARD);
+    free(all);
+}
+
+/* Puts of one block and of many, all over the next rank's window. */
+static void puts_behind(Device source, Window window) {
+    int next = (rank + 1) % ranks;
+    put(source, LARGE, next, window, 0, DATA, 0);
+    put(source, SMALL, next, window, LARGE, DATA, 0);
+    put(source, LARGE, next, window, SMALL, DATA, 0);
+}
+
+/* Behind a wait whose time is over puts of any size change nothing at the peer, and this rank gets an error. */
+static void late(Id id, Device source, int is_mapped) {
+    void* memory;
+    int error = 0;
+    setenv("SYMRAIL_TIMEOUT_S", "5", 1);
+    join(id, &comm);
+    NCCL(ncclMemAlloc, (void**, size_t), &memory, LARGE + SMALL);
+    Window window = reg((Device)memory, LARGE + SMALL, SYMMETRIC);
+    fill((Device)memory, GUARD, LARGE + SMALL);
+    barrier();
+    if (rank == 0) {
+        wait_for(1, 1, NEVER, 0);
+        if (is_mapped) puts_behind(source, window);
+        else send_signal(1, DATA, 0);
+        CU(cuStreamSynchronize, (Stream), stream);
+        NCCL(ncclCommGetAsyncError, (Comm, int*), comm, &error);
+        if (error == 0 || error == ARGUMENT || error == USAGE) fail("a wait whose time is over", error, REMOTE);
+        refused("a put behind an error", try_put(source, 8, rank, window, 0, DATA, 0), error, "");
+    }
+    meet();
+    expect_kept("a put behind a wait whose time is over", (Device)memory, LARGE + SMALL);
+    NCCL(ncclCommAbort, (Comm), comm);
+    NCCL(ncclMemFree, (void*), memory);
+}
+
 /* A group that begins in part ends the waits of the other ranks, which learn of it. */
 static void told(Comm other) {
     int error = 0;
@@ -452,8 +497,6 @@ static void first_in_graph(void) {
     CU(cuStreamEndCapture, (Stream, void**), stream, &graph);
     CU(cuGraphDestroy, (void*), graph);
 }
-
-static void join(Id id, Comm* to) { NCCL(ncclCommInitRank, (Comm*, int, Id, int), to, ranks, id, rank); }
 
 static int run(Id* ids, int* pipes) {
     int gpus = 0;
@@ -505,21 +548,17 @@ static int run(Id* ids, int* pipes) {
     /* Waits of a communicator that is revoked or aborted end; a window that is left ends with it. */
     join(ids[1], &comm);
     first_in_graph();
-    NCCL(ncclMemAlloc, (void**, size_t), &memory, SMALL);
-    window = reg((Device)memory, SMALL, SYMMETRIC);
-    fill((Device)memory, GUARD, SMALL);
+    NCCL(ncclMemAlloc, (void**, size_t), &memory, LARGE + SMALL);
+    window = reg((Device)memory, LARGE + SMALL, SYMMETRIC);
+    fill((Device)memory, GUARD, LARGE + SMALL);
     barrier();
     /* What is behind such a wait is not done. */
     wait_for(1, (rank + 1) % ranks, NEVER, 0);
-    if (there) put(source, SMALL, (rank + 1) % ranks, window, 0, DATA, 0);
+    if (there) puts_behind(source, window);
     NCCL(ncclCommRevoke, (Comm, int), comm, 0);
     CU(cuStreamSynchronize, (Stream), stream);
     meet();
-    unsigned char* kept = malloc(SMALL);
-    CU(cuMemcpyDtoH_v2, (void*, Device, size_t), kept, (Device)memory, SMALL);
-    for (size_t i = 0; i < SMALL; i++)
-        if (kept[i] != GUARD) fail("a put behind a wait that was ended", kept[i], GUARD);
-    free(kept);
+    expect_kept("a put behind a wait that was ended", (Device)memory, LARGE + SMALL);
     refused("a revoked communicator", try_put(source, 8, rank, window, 0, 0, 0), USAGE, "revoked");
     NCCL(ncclCommAbort, (Comm), comm);
     refused("no communicator", try_put(source, 8, rank, window, 0, 0, 0), ARGUMENT, "is no communicator");
@@ -530,6 +569,7 @@ static int run(Id* ids, int* pipes) {
     told(other);
     NCCL(ncclCommAbort, (Comm), other);
     NCCL(ncclCommAbort, (Comm), comm);
+    late(ids[4], source, there != NULL);
     printf("rank %d: through\n", rank);
     return 0;
 }
