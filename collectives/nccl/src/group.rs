@@ -4,6 +4,7 @@
 //! group fail.
 
 use std::cell::RefCell;
+use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::collectives::Collective;
 use crate::communicator::Communicator;
 use crate::config::Structure;
 use crate::estimate;
-use crate::export::nccl;
+use crate::export::{nccl, there};
 use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::one_sided;
@@ -210,7 +211,7 @@ fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<
 
 nccl! {
     fn ncclGroupStart() as {
-        let theirs = library::too("ncclGroupStart\0");
+        let theirs = library::too(there!(ncclGroupStart() -> c_int));
         // A group that could not be started is not ended.
         GROUP.with_borrow_mut(|group| group.depth += usize::from(theirs == 0));
         theirs
@@ -307,7 +308,7 @@ nccl! {
             finish(end()?)
         });
         // The other library's group ends in any case.
-        let theirs = library::too("ncclGroupEnd\0");
+        let theirs = library::too(there!(ncclGroupEnd() -> c_int));
         if ours == 0 { theirs } else { ours }
     }
 }
@@ -317,7 +318,7 @@ nccl! {
     fn ncclGroupSimulateEnd(info: Structure) {
         let place = estimate::Place::of(info);
         let ended = end();
-        let _ = library::too("ncclGroupEnd\0");
+        let _ = library::too(there!(ncclGroupEnd() -> c_int));
         let (joining, waiting) = ended?;
         let place = place?;
         if !joining.is_empty() {
