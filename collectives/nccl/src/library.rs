@@ -58,10 +58,7 @@ pub fn forwarded<R>(
 }
 
 /// As [`forwarded`], for functions that return a result code.
-pub fn elsewhere(
-    there: (&str, impl FnOnce(*const c_void) -> c_int),
-    theirs: impl FnOnce() -> bool,
-) -> Option<c_int> {
+pub fn elsewhere(there: (&str, impl FnOnce(*const c_void) -> c_int), theirs: impl FnOnce() -> bool) -> Option<c_int> {
     forwarded(there, theirs).unwrap_or_else(|failure| Some(guarded(|| Err(failure))))
 }
 

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 
 use symrail::Settings;
-use symrail_core::{CPointer, CText};
+use symrail_core::{CCount, CList, CPointer, CText};
 use symrail_transport::env::{VARIABLES, Variable};
 
 use crate::export::nccl;
@@ -101,18 +101,18 @@ nccl! {
 
 // The representation is the text, without an end.
 nccl! {
-    fn ncclParamGet(parameter: Parameter, to: *mut c_void, most: c_int, len: CPointer<c_int>) leaves (true) {
+    fn ncclParamGet(parameter: Parameter, to: CList<u8>, most: CCount, len: CPointer<c_int>) leaves (true) {
         if to.is_null() {
             return Err(Failure::argument("out is a null pointer"));
         }
         let len = given("len", len)?;
         let text = value(find(parameter)?)?;
         len.set(text.len() as c_int);
-        if most < text.len() as c_int {
-            return Err(Failure::argument(format!("the value has {} bytes, and maxLen is {most}", text.len())));
+        let (bytes, most_bytes) = (text.len(), most.get());
+        if most_bytes < bytes as c_int {
+            return Err(Failure::argument(format!("the value has {bytes} bytes, and maxLen is {most_bytes}")));
         }
-        // SAFETY: C's caller vouches for its pointers: there are `most` bytes.
-        unsafe { to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+        to.places(most).zip(text.bytes()).for_each(|(place, byte)| place.set(byte));
         Ok(())
     }
 }
