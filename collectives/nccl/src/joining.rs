@@ -22,7 +22,7 @@ pub fn new_id() -> Result<uid::UniqueId, Failure> {
 
 /// Joins, or does so at the end of the group.
 pub fn join(new: CPointer<Handle>, size: c_int, id: &UniqueId, rank: c_int, config: Structure) -> Result<(), Failure> {
-    given("comm", new)?.set(std::ptr::null_mut());
+    given("comm", new)?.set(0);
     if size < 1 || !(0..size).contains(&rank) {
         return Err(Failure::argument(format!("rank {rank} of {size} ranks")));
     }

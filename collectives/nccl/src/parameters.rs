@@ -1,7 +1,7 @@
 //! NCCL's interface to parameters: here these are Symrail's settings, by the names of their variables.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 
@@ -13,7 +13,7 @@ use crate::export::nccl;
 use crate::guard::{Failure, given, guarded};
 
 /// `ncclParamHandle_t`: the number of a setting, from 1 on.
-type Parameter = *mut c_void;
+type Parameter = usize;
 
 thread_local! {
     /// The texts that the last call of `ncclParamGetStr` and of `ncclParamGetParameter` returned.
@@ -21,8 +21,8 @@ thread_local! {
 }
 
 fn find(parameter: Parameter) -> Result<&'static Variable, Failure> {
-    let known = parameter.addr().checked_sub(1).and_then(|place| VARIABLES.get(place));
-    known.ok_or_else(|| Failure::argument(format!("{parameter:?} is no handle of a parameter")))
+    let known = parameter.checked_sub(1).and_then(|place| VARIABLES.get(place));
+    known.ok_or_else(|| Failure::argument(format!("{parameter:#x} is no handle of a parameter")))
 }
 
 /// The number of a parameter by its key.
@@ -65,7 +65,7 @@ fn kept(which: usize, text: String) -> *const c_char {
 
 nccl! {
     fn ncclParamBind(to: CPointer<Parameter>, key: CText) leaves (true) {
-        given("out", to)?.set(std::ptr::without_provenance_mut(number(key)?));
+        given("out", to)?.set(number(key)?);
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ fn of_color(all: &[u64], color: u64) -> Vec<u32> {
 nccl! {
     fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: CPointer<Handle>, config: Structure) of comm {
         group::call(|| {
-            given("newcomm", new)?.set(std::ptr::null_mut());
+            given("newcomm", new)?.set(0);
             config.check_for_communicator()?;
             if color < NO_COLOR {
                 return Err(Failure::argument(format!("the color {color} of a split is below 0")));
@@ -71,7 +71,7 @@ nccl! {
         flags: c_int,
     ) of comm {
         group::call(|| {
-            given("newcomm", new)?.set(std::ptr::null_mut());
+            given("newcomm", new)?.set(0);
             config.check_for_communicator()?;
             let parent = registry::find(comm)?;
             if !(flags == 0 || flags == ABORT) {
