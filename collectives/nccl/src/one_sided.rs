@@ -167,35 +167,30 @@ impl OneSided {
         let Some(kernels) = &self.kernels else { return Ok(()) };
         let words = self.device.address(self.arrived.as_ptr().cast());
         let stopped = words + 8 * (self.arrived.len() as u64 - 1);
-        let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer), stopped];
         let last = if matches!(call, Call::Wait(_)) { &self.last_wait } else { &self.last_send };
         in_turn(last, stream, |_| {
-            match call {
-                &Call::Put { to, from, bytes, signal, .. } if (1..=SMALL).contains(&bytes) => {
-                    let [word, pe, stopped] = there(signal);
-                    let arguments = [to.get(), from.get(), bytes, word, pe, stopped];
-                    // SAFETY: the kernel's arguments; the caller's promise, and the window's for the other end.
-                    unsafe { stream.launch(&kernels.put, COPYING, &arguments) }?;
-                }
-                &Call::Put { to, from, bytes, signal, .. } => {
-                    if bytes > 0 {
-                        // SAFETY: as above.
-                        unsafe { stream.copy(to, from, bytes) }?;
-                    }
-                    // SAFETY: the kernel's arguments.
-                    unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?;
-                }
-                // SAFETY: the kernel's arguments.
-                &Call::Signal(signal) => unsafe { stream.launch(&kernels.signal, ONE, &there(signal)) }?,
+            let none = DevicePtr::new(0);
+            let (to, from, bytes, signal) = match call {
                 Call::Wait(waits) => {
-                    for waits in waits.chunks(WAITS) {
+                    return waits.chunks(WAITS).try_for_each(|waits| {
                         let head = [words, self.claimed.at().get(), self.ended.device().get(), stopped];
                         // SAFETY: the kernel's structure, whose memory is this communicator's.
-                        unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?;
-                    }
+                        Ok(unsafe { stream.launch_struct(&kernels.wait, SHAPE_OF_WAITS, &list(head, waits)) }?)
+                    });
                 }
+                &Call::Put { to, from, bytes, signal, .. } => (to, from, bytes, signal),
+                &Call::Signal(signal) => (none, none, 0, signal),
+            };
+            if bytes > SMALL {
+                // SAFETY: the caller's promise, and the window's for the other end.
+                unsafe { stream.copy(to, from, bytes) }?;
             }
-            Ok(())
+            let (word, pe) = (words + 8 * signal.word(self.rank), u64::from(signal.peer));
+            let arguments = [to.get(), from.get(), bytes, word, pe, stopped];
+            let copies = (1..=SMALL).contains(&bytes);
+            let (kernel, shape, first) = if copies { (&kernels.put, COPYING, 0) } else { (&kernels.signal, ONE, 3) };
+            // SAFETY: the kernel's arguments; the memory of a put is as for copies.
+            Ok(unsafe { stream.launch(kernel, shape, &arguments[first..]) }?)
         })
     }
 
