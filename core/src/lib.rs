@@ -49,7 +49,7 @@ pub mod simulation;
 pub mod wait;
 
 pub use amo::{AmoOp, AmoType};
-pub use c_pointer::{CPointer, CText};
+pub use c_pointer::{CCount, CList, CPointer, CText};
 pub use compare::Cmp;
 pub use data_type::DataType;
 pub use error::{Error, ErrorKind, Fault, Operation, Result};

@@ -1,7 +1,6 @@
 //! Memory of `ncclMemAlloc`, which peers' GPUs can map.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use symrail::kernels::cuda::{CudaError, DeviceBuffer, DeviceHeap, Gpu};
@@ -24,7 +23,7 @@ static ALLOCATED: Mutex<BTreeMap<u64, Memory>> = Mutex::new(BTreeMap::new());
 ///
 /// # Errors
 /// The driver's.
-pub fn alloc(bytes: usize) -> Result<*mut c_void, Failure> {
+pub fn alloc(bytes: usize) -> Result<usize, Failure> {
     let gpu = Gpu::open(Gpu::current().unwrap_or(0))?;
     let (at, memory) = match shared(&gpu, bytes) {
         Ok(heap) => (heap.base(), Memory::Shared(Arc::new(heap))),
@@ -34,7 +33,7 @@ pub fn alloc(bytes: usize) -> Result<*mut c_void, Failure> {
         }
     };
     lock(&ALLOCATED).insert(at.get(), memory);
-    Ok(std::ptr::with_exposed_provenance_mut(at.get() as usize))
+    Ok(at.get() as usize)
 }
 
 fn shared(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceHeap, CudaError> {
@@ -48,8 +47,8 @@ fn shared(gpu: &Arc<Gpu>, bytes: usize) -> Result<DeviceHeap, CudaError> {
 ///
 /// # Errors
 /// The driver's, also for earlier launches.
-pub fn free(at: *mut c_void) -> Result<bool, Failure> {
-    let memory = lock(&ALLOCATED).remove(&(at.addr() as u64));
+pub fn free(at: usize) -> Result<bool, Failure> {
+    let memory = lock(&ALLOCATED).remove(&(at as u64));
     if let Some(Memory::Shared(heap)) = &memory {
         // Unmapping does not wait, unlike the driver's own functions that free memory.
         heap.gpu().synchronize()?;
@@ -58,8 +57,8 @@ pub fn free(at: *mut c_void) -> Result<bool, Failure> {
 }
 
 /// The memory with these bytes, if others can map it, and their offset in it.
-pub fn find(at: *mut c_void, bytes: usize) -> Option<(Arc<DeviceHeap>, u64)> {
-    let at = at.addr() as u64;
+pub fn find(at: usize, bytes: usize) -> Option<(Arc<DeviceHeap>, u64)> {
+    let at = at as u64;
     let all = lock(&ALLOCATED);
     let (base, Memory::Shared(memory)) = all.range(..=at).next_back()? else { return None };
     let offset = at - base;

@@ -282,7 +282,7 @@ impl Inside<'_> {
     pub fn stream(&self, raw: CudaStream) -> Stream {
         // SAFETY: C's caller vouches for its stream; the communicator's GPU is the one that was current when it was
         // made.
-        unsafe { Stream::of_others(self.collectives.gpu(), raw.cast()) }
+        unsafe { Stream::of_others(self.collectives.gpu(), std::ptr::with_exposed_provenance_mut(raw)) }
     }
 
     /// Performs sends and receives of a group, some of which were issued on `others`. They run on `stream`, after the

@@ -19,8 +19,8 @@ const MOST: usize = 4096;
 /// The start of each structure.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Head {
-    pub size: usize,
+struct Head {
+    size: usize,
     magic: c_uint,
     version: c_uint,
 }
@@ -92,36 +92,48 @@ impl Structure {
     /// No structure.
     pub const NONE: Structure = Structure(std::ptr::null_mut());
 
-    /// Its address.
-    pub fn at(self) -> *mut c_void {
-        self.0
-    }
-
-    /// The start of a structure with this mark and one of these sizes; `None` for a null pointer.
-    pub fn head(self, what: &str, mark: c_uint, sizes: RangeInclusive<usize>) -> Result<Option<Head>, Failure> {
+    /// A structure with this mark and one of these sizes; `None` for a null pointer.
+    pub fn find(self, what: &str, mark: c_uint, sizes: RangeInclusive<usize>) -> Result<Option<Found>, Failure> {
         if self.0.is_null() {
             return Ok(None);
         }
         // SAFETY: the caller's promise.
-        let head @ Head { size, magic, .. } = unsafe { self.0.cast::<Head>().read_unaligned() };
+        let Head { size, magic, .. } = unsafe { self.0.cast::<Head>().read_unaligned() };
         if magic != mark || !sizes.contains(&size) {
             let why =
                 format!("{what} has the size {size} and the mark {magic:#x}: initialise it with NCCL's initializer");
             return Err(Failure::argument(why));
         }
-        Ok(Some(head))
+        Ok(Some(Found { at: self.0.cast(), size }))
     }
 
     /// The structure, with `unset` for the fields that the caller's version lacks; `None` for a null pointer.
     fn read<T: Copy>(self, what: &str, unset: T) -> Result<Option<T>, Failure> {
-        let Some(head) = self.head(what, MAGIC, size_of::<Head>()..=MOST)? else { return Ok(None) };
+        let Some(Found { at, size }) = self.find(what, MAGIC, size_of::<Head>()..=MOST)? else { return Ok(None) };
         let mut read = unset;
         // SAFETY: the caller's promise; the fields of all versions begin alike.
-        unsafe {
-            let len = head.size.min(size_of::<T>());
-            std::ptr::copy_nonoverlapping(self.0.cast::<u8>(), (&raw mut read).cast(), len);
-        }
+        unsafe { std::ptr::copy_nonoverlapping(at, (&raw mut read).cast(), size.min(size_of::<T>())) };
         Ok(Some(read))
+    }
+}
+
+/// A structure whose mark and size have been checked.
+pub struct Found {
+    at: *mut u8,
+    size: usize,
+}
+
+impl Found {
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Writes a field, if it lies within the caller's size.
+    pub fn set<T: Copy>(&self, offset: usize, value: T) {
+        if offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.size) {
+            // SAFETY: the caller's promise.
+            unsafe { self.at.add(offset).cast::<T>().write_unaligned(value) };
+        }
     }
 }
 
@@ -250,17 +262,13 @@ impl Structure {
     /// Fills a communicator's properties, an `ncclCommProperties_t`; those that are for kernels, or that the structure
     /// has further on, are zeros.
     pub fn fill_properties(self, known: [c_int; 4]) -> Result<(), Failure> {
-        let head = self.head("ncclCommProperties_t", MAGIC, size_of::<Head>()..=MOST)?;
-        let head = head.ok_or_else(|| Failure::argument("props is a null pointer"))?;
-        let first = offset_of!(Properties, known);
-        if head.size < size_of::<Properties>() {
-            return Err(Failure::argument(format!("ncclCommProperties_t has {} bytes only", head.size)));
+        let found = self.find("ncclCommProperties_t", MAGIC, size_of::<Head>()..=MOST)?;
+        let found = found.ok_or_else(|| Failure::argument("props is a null pointer"))?;
+        if found.size < size_of::<Properties>() {
+            return Err(Failure::argument(format!("ncclCommProperties_t has {} bytes only", found.size)));
         }
-        // SAFETY: the caller's promise; the structure has as many bytes.
-        unsafe {
-            self.0.cast::<u8>().add(first).write_bytes(0, head.size - first);
-            self.0.cast::<Properties>().write_unaligned(Properties { head, known });
-        }
+        found.set(offset_of!(Properties, known), known);
+        (size_of::<Properties>()..found.size).for_each(|rest| found.set(rest, 0u8));
         Ok(())
     }
 }
@@ -303,6 +311,8 @@ mod tests {
         memory[2..].fill(u64::MAX);
         let properties = Structure(memory.as_mut_ptr().cast());
         properties.fill_properties([1, 2, 3, 3]).map_err(<(c_int, String)>::from).unwrap();
+        let found = properties.find("", MAGIC, 48..=48).map_err(<(c_int, String)>::from).unwrap();
+        found.unwrap().set(44, 0u64);
         assert_eq!(memory[2..7], [1 | 2 << 32, 3 | 3 << 32, 0, 0, u64::MAX]);
     }
 }

@@ -23,7 +23,7 @@ nccl! {
 
 nccl! {
     fn ncclCommDestroy(comm: Handle) of comm {
-        if comm.is_null() {
+        if comm == 0 {
             return Ok(());
         }
         // Removed after it has ended, so that an abort can find it until then.
@@ -36,7 +36,7 @@ nccl! {
 
 nccl! {
     fn ncclCommAbort(comm: Handle) of comm {
-        if comm.is_null() { Ok(()) } else { registry::take(comm)?.abort() }
+        if comm == 0 { Ok(()) } else { registry::take(comm)?.abort() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use symrail_collectives::Transfer;
 
 use crate::collectives::Collective;
-use crate::config::{Head, Structure};
+use crate::config::{Found, Structure};
 use crate::group::Work;
 use crate::guard::Failure;
 use crate::one_sided::Call;
@@ -68,27 +68,23 @@ pub fn microseconds(work: &Work, rank: u32, n: u32, direct: bool) -> f64 {
     begin + bytes(work, rank, n) / rate
 }
 
-/// The place for an estimate in an `ncclSimInfo_t`; none for a null pointer.
-pub struct Place(*mut f32);
+/// The place for an estimate, an `ncclSimInfo_t`.
+pub struct Place(Found);
 
 impl Place {
-    /// Checks the structure, before its group ends.
+    /// Checks the structure, before its group ends; none for a null pointer.
     pub fn of(info: Structure) -> Result<Option<Place>, Failure> {
-        match info.head("ncclSimInfo_t", MAGIC, 0..=usize::MAX)? {
-            Some(Head { size, .. }) if size < size_of::<Estimate>() => {
-                Err(Failure::argument(format!("ncclSimInfo_t has {size} bytes only")))
+        match info.find("ncclSimInfo_t", MAGIC, 0..=usize::MAX)? {
+            Some(found) if found.size() < size_of::<Estimate>() => {
+                Err(Failure::argument(format!("ncclSimInfo_t has {} bytes only", found.size())))
             }
-            head => {
-                Ok(head
-                    .map(|_| Place(info.at().wrapping_byte_add(std::mem::offset_of!(Estimate, microseconds)).cast())))
-            }
+            found => Ok(found.map(Place)),
         }
     }
 
     /// Writes an estimate.
     pub fn write(self, microseconds: f64) {
-        // SAFETY: in a structure of at least this size, which its caller has passed for the call.
-        unsafe { self.0.write_unaligned(microseconds as f32) };
+        self.0.set(std::mem::offset_of!(Estimate, microseconds), microseconds as f32);
     }
 }
 

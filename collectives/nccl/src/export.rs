@@ -9,13 +9,8 @@ macro_rules! nccl {
     };
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) leaves ($theirs:expr) $body:block) => {
         $crate::export::nccl! { fn $name($($arg: $ty),*) as {
-            let there = |at: *const std::ffi::c_void| {
-                // SAFETY: the function of this name of a library with NCCL's interface.
-                let there: extern "C" fn($($ty),*) -> std::ffi::c_int = unsafe { std::mem::transmute(at) };
-                there($($arg),*)
-            };
-            let name = concat!(stringify!($name), "\0");
-            match $crate::library::elsewhere(name, || $theirs, there) {
+            let there = $crate::export::there!($name($($arg: $ty),*) -> std::ffi::c_int);
+            match $crate::library::elsewhere(there, || $theirs) {
                 Some(code) => code,
                 None => $crate::guard::guarded(|| $body),
             }
@@ -37,21 +32,29 @@ macro_rules! nccl {
 }
 pub(crate) use nccl;
 
+/// The name of one of this library's functions, and a call of the other library's function of that name.
+macro_rules! there {
+    ($name:ident($($arg:ident: $ty:ty),*) -> $answer:ty) => {
+        (concat!(stringify!($name), "\0"), |at: *const std::ffi::c_void| {
+            let _: extern "C" fn($($ty),*) -> $answer = $name;
+            // SAFETY: a library with NCCL's interface has a function of this name, of the type of this library's.
+            let there: extern "C" fn($($ty),*) -> $answer = unsafe { std::mem::transmute(at) };
+            there($($arg),*)
+        })
+    };
+}
+pub(crate) use there;
+
 /// Defines a function that returns a value and no result code: as [`nccl!`], and `none` for what cannot be answered.
 macro_rules! answer {
     (fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $answer:ty, else $none:expr, leaves ($theirs:expr) $body:block) => {
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name($($arg: $ty),*) -> $answer {
-            let there = |at: *const std::ffi::c_void| {
-                // SAFETY: the function of this name of a library with NCCL's interface.
-                let there: extern "C" fn($($ty),*) -> $answer = unsafe { std::mem::transmute(at) };
-                there($($arg),*)
-            };
-            let name = concat!(stringify!($name), "\0");
+            let there = $crate::export::there!($name($($arg: $ty),*) -> $answer);
             let here = || -> Result<$answer, $crate::guard::Failure> { $body };
             let mut answer = $none;
             $crate::guard::guarded(|| {
-                answer = match $crate::library::forwarded(name, || $theirs, there)? {
+                answer = match $crate::library::forwarded(there, || $theirs)? {
                     Some(theirs) => theirs,
                     None => here()?,
                 };

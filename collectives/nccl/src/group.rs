@@ -4,6 +4,7 @@
 //! group fail.
 
 use std::cell::RefCell;
+use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::collectives::Collective;
 use crate::communicator::Communicator;
 use crate::config::Structure;
 use crate::estimate;
-use crate::export::nccl;
+use crate::export::{nccl, there};
 use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::one_sided;
@@ -174,7 +175,7 @@ fn begin_all<C>(
 }
 
 /// As [`begin_all`], for the calls of each GPU on a thread of its own.
-fn begin_on_all_gpus<C>(
+fn begin_on_all_gpus<C: Send + Sync>(
     of_gpus: Vec<Vec<Waiting<C>>>,
     begin: impl Fn(&C, CudaStream, Work) -> Result<(), Failure> + Sync,
     fail: impl Fn(&C, &Failure) + Sync,
@@ -188,7 +189,7 @@ fn begin_on_all_gpus<C>(
         }
         ended
     };
-    on_all_gpus(of_gpus, |calls| begin_all(calls, begin_one, &fail)).inspect_err(|why| {
+    on_each(of_gpus, |calls| begin_all(calls, begin_one, &fail)).inspect_err(|why| {
         if begun.load(Ordering::Acquire) {
             all.iter().for_each(|one| fail(one, why));
         }
@@ -210,7 +211,7 @@ fn begin(communicator: &Communicator, stream: CudaStream, work: Work) -> Result<
 
 nccl! {
     fn ncclGroupStart() as {
-        let theirs = library::too("ncclGroupStart\0");
+        let theirs = library::too(there!(ncclGroupStart() -> c_int));
         // A group that could not be started is not ended.
         GROUP.with_borrow_mut(|group| group.depth += usize::from(theirs == 0));
         theirs
@@ -251,25 +252,6 @@ fn by_gpu<T>(work: Vec<T>, gpu: impl Fn(&T) -> Option<i32>) -> Vec<Vec<T>> {
     of_gpus.into_iter().map(|(_, list)| list).collect()
 }
 
-/// Work of one GPU for a thread of its own.
-struct OfGpu<T>(Vec<T>);
-
-// SAFETY: ranks that join, or calls: handles and addresses of the program's communicators, streams and memory, which
-// registry and driver accept on any thread.
-unsafe impl<T> Send for OfGpu<T> {}
-
-impl<T> OfGpu<T> {
-    fn work(self) -> Vec<T> {
-        self.0
-    }
-}
-
-/// Calls `body` with the work of each GPU, on a thread for each if there are several: ranks of one process wait for one
-/// another when they join, and in calls that are not prepared. Returns the first failure.
-fn on_all_gpus<T>(of_gpus: Vec<Vec<T>>, body: impl Fn(Vec<T>) -> Result<(), Failure> + Sync) -> Result<(), Failure> {
-    on_each(of_gpus.into_iter().map(OfGpu).collect(), |of_gpu| body(of_gpu.work()))
-}
-
 /// Merges the lists of GPUs: the first of each, the second of each, and so on. A GPU that accepts no more launches until
 /// another GPU has begun its own would block the calling thread.
 fn in_turns<T>(of_gpus: Vec<Vec<T>>) -> Vec<T> {
@@ -280,7 +262,7 @@ fn in_turns<T>(of_gpus: Vec<Vec<T>>) -> Vec<T> {
 
 /// Makes a group's communicators, and begins its calls.
 fn finish((joining, waiting): Calls) -> Result<(), Failure> {
-    let joined = on_all_gpus(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish));
+    let joined = on_each(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish));
     check_joined(joined, &waiting, Communicator::fail)?;
     let first = waiting.first().map(|call| call.communicator.gpu);
     if waiting.iter().all(|call| Some(call.communicator.gpu) == first) {
@@ -307,7 +289,7 @@ nccl! {
             finish(end()?)
         });
         // The other library's group ends in any case.
-        let theirs = library::too("ncclGroupEnd\0");
+        let theirs = library::too(there!(ncclGroupEnd() -> c_int));
         if ours == 0 { theirs } else { ours }
     }
 }
@@ -317,7 +299,7 @@ nccl! {
     fn ncclGroupSimulateEnd(info: Structure) {
         let place = estimate::Place::of(info);
         let ended = end();
-        let _ = library::too("ncclGroupEnd\0");
+        let _ = library::too(there!(ncclGroupEnd() -> c_int));
         let (joining, waiting) = ended?;
         let place = place?;
         if !joining.is_empty() {
@@ -349,10 +331,6 @@ mod tests {
     use crate::ids::tests::job;
     use crate::one_sided::{Call, Signal};
 
-    fn stream(number: usize) -> CudaStream {
-        std::ptr::without_provenance_mut(number)
-    }
-
     #[test]
     fn transfers_of_a_communicator_are_one_call_behind_collectives_on_whatever_streams() {
         let memory = Memory { at: 0, len: 8 << 20 };
@@ -369,7 +347,7 @@ mod tests {
             (&one, 8, send()),
             (&one, 7, receive()),
         ] {
-            group.add(Waiting { communicator: Arc::clone(communicator), stream: stream(at), work });
+            group.add(Waiting { communicator: Arc::clone(communicator), stream: at, work });
         }
         let calls: Vec<_> = group
             .waiting
@@ -379,7 +357,7 @@ mod tests {
                 Work::Collective(_) | Work::OneSided(_) => (call.stream, Vec::new(), 0),
             })
             .collect();
-        let expected = [(stream(8), vec![], 0), (stream(7), vec![stream(8)], 4), (stream(8), vec![], 1)];
+        let expected = [(8, vec![], 0), (7, vec![8], 4), (8, vec![], 1)];
         assert_eq!(calls, expected);
     }
 
@@ -391,7 +369,7 @@ mod tests {
         let (one, other) = (Arc::new(1), Arc::new(2));
         let mut group = Group::new(1);
         for (communicator, work) in [(&one, send()), (&other, broadcast()), (&other, send()), (&one, broadcast())] {
-            group.add(Waiting { communicator: Arc::clone(communicator), stream: stream(7), work });
+            group.add(Waiting { communicator: Arc::clone(communicator), stream: 7, work });
         }
         let order = group.waiting.iter().map(|call| (*call.communicator, matches!(call.work, Work::Collective(_))));
         assert_eq!(order.collect::<Vec<_>>(), [(1, true), (1, false), (2, true), (2, false)]);
@@ -411,7 +389,7 @@ mod tests {
             Work::Collective(Collective::Broadcast(memory, memory, 0)),
             Work::OneSided(Call::Wait(vec![(signal, 2)])),
         ] {
-            group.add(Waiting { communicator: Arc::clone(&one), stream: stream(7), work });
+            group.add(Waiting { communicator: Arc::clone(&one), stream: 7, work });
         }
         let of = |call: &Waiting<i32>| match &call.work {
             Work::OneSided(Call::Wait(waits)) => waits[0].1,
@@ -456,7 +434,7 @@ mod tests {
         let (one, other) = (Arc::new(1), Arc::new(2));
         let call = |communicator: &Arc<u32>| {
             let work = Work::Transfers(Vec::new(), Vec::new());
-            Waiting { communicator: Arc::clone(communicator), stream: stream(7), work }
+            Waiting { communicator: Arc::clone(communicator), stream: 7, work }
         };
         let (mut tried, failed) = (Vec::new(), RefCell::new(Vec::new()));
         let begin = |communicator: &u32, _, _| {
@@ -486,7 +464,7 @@ mod tests {
         let (one, other) = (Arc::new(1), Arc::new(2));
         let call = |communicator: &Arc<u32>| {
             let work = Work::Transfers(Vec::new(), Vec::new());
-            Waiting { communicator: Arc::clone(communicator), stream: stream(7), work }
+            Waiting { communicator: Arc::clone(communicator), stream: 7, work }
         };
         let failed = RefCell::new(Vec::new());
         let fail = |one: &u32, _: &Failure| failed.borrow_mut().push(*one);
@@ -501,7 +479,7 @@ mod tests {
     fn failed_of_two(failures: [Option<&Failure>; 2]) -> Vec<usize> {
         let call = |gpu| {
             let work = Work::Transfers(Vec::new(), Vec::new());
-            vec![Waiting { communicator: Arc::new(gpu), stream: stream(7), work }]
+            vec![Waiting { communicator: Arc::new(gpu), stream: 7, work }]
         };
         let failed = Mutex::new(Vec::new());
         let begin = |&gpu: &usize, _, _| failures[gpu].map_or(Ok(()), |failure| Err(failure.clone()));

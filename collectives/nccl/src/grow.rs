@@ -47,14 +47,14 @@ nccl! {
         rank: c_int,
         new: CPointer<Handle>,
         config: Structure,
-    ) leaves (registry::is_unknown(comm) || comm.is_null() && id.get().is_some_and(|id| !id.is_ours())) {
+    ) leaves (registry::is_unknown(comm) || comm == 0 && id.get().is_some_and(|id| !id.is_ours())) {
         let id = id.get();
-        if comm.is_null() {
+        if comm == 0 {
             let id = id.ok_or_else(|| Failure::argument("a rank that joins needs the id of ncclCommGetUniqueId"))?;
             return group::call(|| joining::join(new, size, &id, rank, config));
         }
         group::call(|| {
-            given("newcomm", new)?.set(std::ptr::null_mut());
+            given("newcomm", new)?.set(0);
             config.check_for_communicator()?;
             let parent = registry::find(comm)?;
             parent.check_failed()?;

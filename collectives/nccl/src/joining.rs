@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use symrail::Settings;
 use symrail::bootstrap::uid;
 use symrail::kernels::cuda::Gpu;
-use symrail_core::CPointer;
+use symrail_core::{CCount, CList, CPointer};
 
 use crate::config::Structure;
 use crate::export::nccl;
@@ -22,7 +22,7 @@ pub fn new_id() -> Result<uid::UniqueId, Failure> {
 
 /// Joins, or does so at the end of the group.
 pub fn join(new: CPointer<Handle>, size: c_int, id: &UniqueId, rank: c_int, config: Structure) -> Result<(), Failure> {
-    given("comm", new)?.set(std::ptr::null_mut());
+    given("comm", new)?.set(0);
     if size < 1 || !(0..size).contains(&rank) {
         return Err(Failure::argument(format!("rank {rank} of {size} ranks")));
     }
@@ -77,26 +77,21 @@ nccl! {
 }
 
 nccl! {
-    fn ncclCommInitAll(new: *mut Handle, count: c_int, devices: *const c_int) leaves (library::is_needed()) {
-        if count < 1 {
-            return Err(Failure::usage(format!("a communicator of {count} ranks in one process")));
+    fn ncclCommInitAll(new: CList<Handle>, count: CCount, devices: CList<c_int>) leaves (library::is_needed()) {
+        let size = count.get();
+        if size < 1 {
+            return Err(Failure::usage(format!("a communicator of {size} ranks in one process")));
         }
         if new.is_null() {
             return Err(Failure::argument("comm is a null pointer"));
         }
         let id = UniqueId::of(&uid::create(None)?);
         group::all(|| {
-            for rank in 0..count {
-                let place = rank as usize;
-                // SAFETY: C's caller vouches for its pointers: there is a place for each rank, and a device unless the
-                // list is missing.
-                let (new, device) = unsafe {
-                    let device = if devices.is_null() { rank } else { devices.add(place).read() };
-                    (CPointer::new(new.add(place)), device)
-                };
+            let devices = devices.get(count).unwrap_or_else(|| (0..size).collect());
+            for ((rank, device), new) in (0..).zip(devices).zip(new.places(count)) {
                 // The GPU is current when the rank is named.
                 let _gpu = Gpu::open(device)?;
-                join(new, count, &id, rank, Structure::NONE)?;
+                join(new, size, &id, rank, Structure::NONE)?;
             }
             Ok(())
         })

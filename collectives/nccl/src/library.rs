@@ -1,7 +1,7 @@
 //! The other library (`SYMRAIL_NCCL_LIBRARY`): NVIDIA's, for the communicators that this one cannot make. A
 //! communicator belongs wholly to one of the two libraries, as its id does.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -10,8 +10,6 @@ use symrail::kernels::cuda::Gpu;
 use symrail::kernels::cuda::compile::Nvrtc;
 
 use crate::guard::{Failure, guarded};
-use crate::registry;
-use crate::types::Handle;
 
 /// The other library's own symbols come first for it, before those of this library, which was loaded earlier.
 const RTLD_DEEPBIND: c_int = 8;
@@ -47,11 +45,11 @@ fn at(library: &Library, name: &str) -> Result<*const c_void, Failure> {
         .map_err(|_| Failure::usage(format!("{name}: neither this library nor the one of SYMRAIL_NCCL_LIBRARY has it")))
 }
 
-/// Forwards a call to the other library, if there is one and the call is `theirs`, and returns its answer.
+/// Forwards a call ([`there!`](crate::export::there)) to the other library, if there is one and the call is `theirs`, and
+/// returns its answer.
 pub fn forwarded<R>(
-    name: &str,
+    (name, call): (&str, impl FnOnce(*const c_void) -> R),
     theirs: impl FnOnce() -> bool,
-    call: impl FnOnce(*const c_void) -> R,
 ) -> Result<Option<R>, Failure> {
     if !theirs() {
         return Ok(None);
@@ -60,37 +58,13 @@ pub fn forwarded<R>(
 }
 
 /// As [`forwarded`], for functions that return a result code.
-pub fn elsewhere(
-    name: &str,
-    theirs: impl FnOnce() -> bool,
-    call: impl FnOnce(*const c_void) -> c_int,
-) -> Option<c_int> {
-    forwarded(name, theirs, call).unwrap_or_else(|failure| Some(guarded(|| Err(failure))))
+pub fn elsewhere(there: (&str, impl FnOnce(*const c_void) -> c_int), theirs: impl FnOnce() -> bool) -> Option<c_int> {
+    forwarded(there, theirs).unwrap_or_else(|failure| Some(guarded(|| Err(failure))))
 }
 
-/// Also calls a function without arguments in the other library, if there is one.
-pub fn too(name: &str) -> c_int {
-    elsewhere(
-        name,
-        || true,
-        |at| {
-            // SAFETY: a function of NCCL's interface without arguments.
-            let there: extern "C" fn() -> c_int = unsafe { std::mem::transmute(at) };
-            there()
-        },
-    )
-    .unwrap_or(0)
-}
-
-/// The other library's text for the last error of one of its communicators, if this is one.
-pub fn last_error(comm: Handle) -> Option<*const c_char> {
-    if comm.is_null() || !registry::is_unknown(comm) {
-        return None;
-    }
-    let function = at(other().ok()??, "ncclGetLastError\0").ok()?;
-    // SAFETY: the function of this name of a library with NCCL's interface.
-    let there: extern "C" fn(Handle) -> *const c_char = unsafe { std::mem::transmute(function) };
-    Some(there(comm))
+/// Also makes a call in the other library, if there is one.
+pub fn too(there: (&str, impl FnOnce(*const c_void) -> c_int)) -> c_int {
+    elsewhere(there, || true).unwrap_or(0)
 }
 
 /// Whether this process cannot make communicators: there is no GPU, or no compiler of kernels.

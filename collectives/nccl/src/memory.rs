@@ -1,7 +1,5 @@
 //! Memory: calls accept any of the GPU's memory without registration, since they copy data that must be symmetric.
 
-use std::ffi::c_void;
-
 use symrail_core::CPointer;
 
 use crate::export::nccl;
@@ -10,23 +8,23 @@ use crate::types::Handle;
 use crate::{allocated, registry};
 
 nccl! {
-    fn ncclMemAlloc(to: CPointer<*mut c_void>, bytes: usize) {
+    fn ncclMemAlloc(to: CPointer<usize>, bytes: usize) {
         given("ptr", to)?.set(allocated::alloc(bytes)?);
         Ok(())
     }
 }
 
 nccl! {
-    fn ncclMemFree(at: *mut c_void) {
-        if !allocated::free(at)? && !at.is_null() {
-            return Err(Failure::argument(format!("{at:?} was not allocated by ncclMemAlloc")));
+    fn ncclMemFree(at: usize) {
+        if !allocated::free(at)? && at != 0 {
+            return Err(Failure::argument(format!("{at:#x} was not allocated by ncclMemAlloc")));
         }
         Ok(())
     }
 }
 
 nccl! {
-    fn ncclCommRegister(comm: Handle, at: *mut c_void, bytes: usize, handle: CPointer<*mut c_void>) of comm {
+    fn ncclCommRegister(comm: Handle, at: usize, bytes: usize, handle: CPointer<usize>) of comm {
         registry::find(comm)?;
         given("handle", handle)?.set(at);
         Ok(())
@@ -34,7 +32,7 @@ nccl! {
 }
 
 nccl! {
-    fn ncclCommDeregister(comm: Handle, handle: *mut c_void) of comm {
+    fn ncclCommDeregister(comm: Handle, handle: usize) of comm {
         registry::find(comm).map(drop)
     }
 }

@@ -10,12 +10,12 @@ use crate::guard::refuse;
 use crate::registry::{self, is_unknown};
 use crate::types::{Handle, Team};
 
-type Window = *mut c_void;
+type Window = usize;
 
 refused! {
     "the logical endpoints of windows":
     fn ncclGetMultimemDeviceLeInfo(window: Window, offset: usize, id: *mut c_void, to: *mut usize)
-        leaves (!is_known(window.addr()));
+        leaves (!is_known(window));
     fn ncclGetCftDeviceLeInfo(
         window: Window,
         offset: usize,
@@ -23,9 +23,9 @@ refused! {
         team: Team,
         id: *mut c_void,
         to: *mut usize,
-    ) leaves (!is_known(window.addr()));
+    ) leaves (!is_known(window));
     fn ncclGetPeerDeviceLeInfo(window: Window, offset: usize, peer: c_int, id: *mut c_void, to: *mut usize)
-        leaves (!is_known(window.addr()));
+        leaves (!is_known(window));
 }
 
 refused! {

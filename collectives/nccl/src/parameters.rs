@@ -1,19 +1,19 @@
 //! NCCL's interface to parameters: here these are Symrail's settings, by the names of their variables.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 
 use symrail::Settings;
-use symrail_core::{CPointer, CText};
+use symrail_core::{CCount, CList, CPointer, CText};
 use symrail_transport::env::{VARIABLES, Variable};
 
 use crate::export::nccl;
 use crate::guard::{Failure, given, guarded};
 
 /// `ncclParamHandle_t`: the number of a setting, from 1 on.
-type Parameter = *mut c_void;
+type Parameter = usize;
 
 thread_local! {
     /// The texts that the last call of `ncclParamGetStr` and of `ncclParamGetParameter` returned.
@@ -21,8 +21,8 @@ thread_local! {
 }
 
 fn find(parameter: Parameter) -> Result<&'static Variable, Failure> {
-    let known = parameter.addr().checked_sub(1).and_then(|place| VARIABLES.get(place));
-    known.ok_or_else(|| Failure::argument(format!("{parameter:?} is no handle of a parameter")))
+    let known = parameter.checked_sub(1).and_then(|place| VARIABLES.get(place));
+    known.ok_or_else(|| Failure::argument(format!("{parameter:#x} is no handle of a parameter")))
 }
 
 /// The number of a parameter by its key.
@@ -65,7 +65,7 @@ fn kept(which: usize, text: String) -> *const c_char {
 
 nccl! {
     fn ncclParamBind(to: CPointer<Parameter>, key: CText) leaves (true) {
-        given("out", to)?.set(std::ptr::without_provenance_mut(number(key)?));
+        given("out", to)?.set(number(key)?);
         Ok(())
     }
 }
@@ -101,18 +101,18 @@ nccl! {
 
 // The representation is the text, without an end.
 nccl! {
-    fn ncclParamGet(parameter: Parameter, to: *mut c_void, most: c_int, len: CPointer<c_int>) leaves (true) {
+    fn ncclParamGet(parameter: Parameter, to: CList<u8>, most: CCount, len: CPointer<c_int>) leaves (true) {
         if to.is_null() {
             return Err(Failure::argument("out is a null pointer"));
         }
         let len = given("len", len)?;
         let text = value(find(parameter)?)?;
         len.set(text.len() as c_int);
-        if most < text.len() as c_int {
-            return Err(Failure::argument(format!("the value has {} bytes, and maxLen is {most}", text.len())));
+        let (bytes, most_bytes) = (text.len(), most.get());
+        if most_bytes < bytes as c_int {
+            return Err(Failure::argument(format!("the value has {bytes} bytes, and maxLen is {most_bytes}")));
         }
-        // SAFETY: C's caller vouches for its pointers: there are `most` bytes.
-        unsafe { to.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+        to.places(most).zip(text.bytes()).for_each(|(place, byte)| place.set(byte));
         Ok(())
     }
 }

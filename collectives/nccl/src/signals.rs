@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use symrail::kernels::cuda::DevicePtr;
+use symrail_core::{CCount, CList};
 
 use crate::communicator::Communicator;
 use crate::export::nccl;
@@ -15,8 +16,8 @@ use crate::{registry, window};
 
 /// `ncclWaitSignalDesc_t`.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct Wait {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
     count: c_int,
     peer: c_int,
     signal: c_int,
@@ -118,14 +119,11 @@ nccl! {
 }
 
 nccl! {
-    fn ncclWaitSignal(count: c_int, list: *mut c_void, comm: Handle, stream: CudaStream) of comm {
+    fn ncclWaitSignal(count: CCount, list: CList<Wait>, comm: Handle, stream: CudaStream) of comm {
         group::call(|| {
             let communicator = usable(comm)?;
-            let number = usize::try_from(count).ok().filter(|&count| count > 0 && !list.is_null());
-            let number = number.ok_or_else(|| Failure::argument(format!("{count} descriptors at {list:?}")))?;
-            // SAFETY: C's caller vouches for its pointers.
-            let list = unsafe { std::slice::from_raw_parts(list.cast::<Wait>(), number) };
-            let waits = waits(communicator.size, list)?;
+            let refused = || Failure::argument(format!("{} descriptors at {list:?}", count.get()));
+            let waits = waits(communicator.size, &list.get(count).ok_or_else(refused)?)?;
             submit(communicator, stream, Work::OneSided(Call::Wait(waits)))
         })
     }

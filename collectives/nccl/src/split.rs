@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use symrail_core::CPointer;
+use symrail_core::{CCount, CList, CPointer};
 
 use crate::communicator::Communicator;
 use crate::config::Structure;
@@ -46,7 +46,7 @@ fn of_color(all: &[u64], color: u64) -> Vec<u32> {
 nccl! {
     fn ncclCommSplit(comm: Handle, color: c_int, key: c_int, new: CPointer<Handle>, config: Structure) of comm {
         group::call(|| {
-            given("newcomm", new)?.set(std::ptr::null_mut());
+            given("newcomm", new)?.set(0);
             config.check_for_communicator()?;
             if color < NO_COLOR {
                 return Err(Failure::argument(format!("the color {color} of a split is below 0")));
@@ -64,25 +64,22 @@ nccl! {
 nccl! {
     fn ncclCommShrink(
         comm: Handle,
-        excluded: *mut c_int,
-        count: c_int,
+        excluded: CList<c_int>,
+        count: CCount,
         new: CPointer<Handle>,
         config: Structure,
         flags: c_int,
     ) of comm {
         group::call(|| {
-            given("newcomm", new)?.set(std::ptr::null_mut());
+            given("newcomm", new)?.set(0);
             config.check_for_communicator()?;
             let parent = registry::find(comm)?;
             if !(flags == 0 || flags == ABORT) {
                 let there_are = format!("NCCL_SHRINK_DEFAULT (0) and NCCL_SHRINK_ABORT ({ABORT})");
                 return Err(Failure::argument(format!("shrinkFlags is {flags}: there are {there_are}")));
             }
-            if excluded.is_null() || count <= 0 {
-                return Err(Failure::argument("a communicator without any rank less is not smaller"));
-            }
-            // SAFETY: C's caller vouches for its pointers.
-            let excluded = unsafe { std::slice::from_raw_parts(excluded, count as usize) };
+            let none = || Failure::argument("a communicator without any rank less is not smaller");
+            let excluded = excluded.get(count).ok_or_else(none)?;
             let members: Vec<u32> = (0..parent.size).filter(|&rank| !excluded.contains(&(rank as c_int))).collect();
             if !members.contains(&parent.rank) {
                 let rank = parent.rank;

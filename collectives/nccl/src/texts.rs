@@ -2,14 +2,17 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use crate::export::there;
 use crate::guard::{CUDA_ERROR, INTERNAL_ERROR, INVALID_ARGUMENT, INVALID_USAGE, REMOTE_ERROR, SUCCESS, SYSTEM_ERROR};
 use crate::library;
+use crate::registry::is_unknown;
 use crate::types::Handle;
 
 /// The text of the last failure in this thread.
 #[unsafe(no_mangle)]
 extern "C" fn ncclGetLastError(comm: Handle) -> *const c_char {
-    library::last_error(comm).unwrap_or_else(symrail_core::guard::last)
+    let there = there!(ncclGetLastError(comm: Handle) -> *const c_char);
+    library::forwarded(there, || is_unknown(comm)).ok().flatten().unwrap_or_else(symrail_core::guard::last)
 }
 
 #[unsafe(no_mangle)]

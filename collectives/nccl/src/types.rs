@@ -1,6 +1,6 @@
 //! The structures and numbers of `nccl.h`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use symrail::bootstrap::uid;
 use symrail_collectives::DataType;
@@ -57,11 +57,11 @@ impl Team {
     pub const NONE: Team = Team { size: 0, rank: 0, stride: 0 };
 }
 
-/// `ncclComm_t`: a number that identifies a communicator.
-pub type Handle = *mut c_void;
+/// `ncclComm_t` and `ncclWindow_t`: a number that identifies an object, passed as an address is.
+pub type Handle = usize;
 
-/// `cudaStream_t`.
-pub type CudaStream = *mut c_void;
+/// `cudaStream_t`: an address that only the driver follows.
+pub type CudaStream = usize;
 
 /// The color of ranks that take no part in a split.
 pub const NO_COLOR: c_int = -1;

@@ -1,7 +1,6 @@
 //! A window: a rank's memory, and that of the same window of other ranks, as far as this rank's GPU has mapped it.
 
 use std::collections::BTreeSet;
-use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 use symrail::Runtime;
@@ -23,17 +22,12 @@ static WINDOWS: Registry<Window> = Registry::new();
 /// A registered window.
 pub struct Window {
     pub communicator: Handle,
-    pub at: *mut c_void,
+    pub at: usize,
     places: Places,
     // Mapped next to the memory, so dropped before it.
     _peers: Option<DevicePeers>,
     _memory: Option<Arc<DeviceHeap>>,
 }
-
-// SAFETY: a number and an address, which are not accessed; mappings, which any thread may remove.
-unsafe impl Send for Window {}
-// SAFETY: as above.
-unsafe impl Sync for Window {}
 
 /// Where the window of each rank is.
 enum Places {
@@ -54,7 +48,7 @@ struct Place {
 
 impl Window {
     /// A window that only this rank accesses.
-    pub fn own(communicator: Handle, at: *mut c_void) -> Window {
+    pub fn own(communicator: Handle, at: usize) -> Window {
         Window { communicator, at, places: Places::Own, _peers: None, _memory: None }
     }
 
@@ -64,7 +58,7 @@ impl Window {
     /// Names ranks that have not come in time, or the error of the driver.
     pub fn shared(
         communicator: Handle,
-        at: *mut c_void,
+        at: usize,
         bytes: usize,
         gpu: i32,
         ranks: &Ranks<'_>,
@@ -233,10 +227,10 @@ impl Drop for Windows {
 /// # Errors
 /// There is none by this handle, or none any more.
 pub fn find(handle: Handle) -> Result<Arc<Window>, Failure> {
-    if handle.is_null() {
+    if handle == 0 {
         return Err(Failure::argument("the window is a null pointer"));
     }
-    WINDOWS.find(handle.addr()).ok_or_else(|| Failure::argument(format!("{handle:?} is no window, or none any more")))
+    WINDOWS.find(handle).ok_or_else(|| Failure::argument(format!("{handle:#x} is no window, or none any more")))
 }
 
 /// A communicator's window.
@@ -246,7 +240,7 @@ pub fn find(handle: Handle) -> Result<Arc<Window>, Failure> {
 pub fn find_of(communicator: Handle, handle: Handle) -> Result<Arc<Window>, Failure> {
     let found = find(handle)?;
     if found.communicator != communicator {
-        return Err(Failure::argument(format!("{handle:?} is a window of another communicator")));
+        return Err(Failure::argument(format!("{handle:#x} is a window of another communicator")));
     }
     Ok(found)
 }
@@ -301,9 +295,8 @@ mod tests {
         std::thread::scope(|scope| {
             for rank in &ranks {
                 scope.spawn(|| {
-                    let mut byte = 0u8;
-                    let memory = (&raw mut byte).cast();
-                    let window = Window::shared(std::ptr::null_mut(), memory, 1, 0, &rank.ranks()).unwrap();
+                    let byte = 0u8;
+                    let window = Window::shared(0, (&raw const byte).addr(), 1, 0, &rank.ranks()).unwrap();
                     let (code, text) = refused(window.find(1, 0, 1));
                     assert!(code == INVALID_ARGUMENT && text.contains("rank 0's memory of the window"), "{text}");
                 });
@@ -313,18 +306,16 @@ mod tests {
 
     #[test]
     fn a_communicator_s_windows_end_with_it() {
-        let number = || std::ptr::without_provenance_mut(symrail_core::registry::number());
-        let (one, other): (Handle, Handle) = (number(), number());
-        let (kept, ended): (Handle, Handle) = (number(), number());
+        let [one, other, kept, ended] = [(); 4].map(|()| symrail_core::registry::number());
         let windows = Windows::default();
-        windows.put(kept.addr(), Window::own(one, std::ptr::null_mut()));
-        windows.put(ended.addr(), Window::own(one, std::ptr::null_mut()));
+        windows.put(kept, Window::own(one, 0));
+        windows.put(ended, Window::own(one, 0));
         assert!(find_of(one, kept).is_ok());
         assert!(refused(find_of(other, kept)).1.contains("another communicator"));
-        assert!(windows.take(ended.addr()).is_some() && windows.take(ended.addr()).is_none());
+        assert!(windows.take(ended).is_some() && windows.take(ended).is_none());
         assert!(refused(find(ended)).1.contains("none any more"));
         drop(windows);
         assert!(refused(find(kept)).1.contains("none any more"));
-        assert!(refused(find(std::ptr::null_mut())).1.contains("null pointer"));
+        assert!(refused(find(0)).1.contains("null pointer"));
     }
 }
