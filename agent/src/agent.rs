@@ -313,12 +313,15 @@ impl Agent {
     }
 
     /// Forgets an agent's metadata. Its transfers under way go on; its connection stays as long as both agents are there.
+    /// Without a connection, transfers that were prepared fail with [`Error::Lost`].
     ///
     /// # Errors
     /// [`Error::Unknown`].
     pub fn forget(&self, agent: &str) -> Result<()> {
-        let forgotten = lock(&self.known).remove(agent).map(drop);
-        forgotten.ok_or_else(|| Error::Unknown { agent: agent.to_owned() })
+        let forgotten = lock(&self.known).remove(agent);
+        let forgotten = forgotten.ok_or_else(|| Error::Unknown { agent: agent.to_owned() })?;
+        self.shared.forget(&forgotten.peer);
+        Ok(())
     }
 
     /// The names of the agents whose metadata was loaded.

@@ -84,9 +84,10 @@ impl List {
         }
         let device = device.filter(|_| remote.is_staged());
         let ends = (Arc::as_ptr(memory), Arc::as_ptr(remote));
-        let index = match self.last {
-            Some((last, index)) if last == ends => index,
-            _ => {
+        let known = self.last.filter(|(last, _)| *last == ends);
+        let index = match known {
+            Some((_, index)) => index,
+            None => {
                 self.uses(memory);
                 let remotes = &mut self.remotes;
                 *self.places.entry((ends.1, device)).or_insert_with(|| {
@@ -98,7 +99,9 @@ impl List {
         self.last = Some((ends, index));
         let at = address - remote.base();
         let items = if device.is_some() { &mut self.direct } else { &mut self.items };
-        if let Some(last) = items.last_mut()
+        // One copy is not over two registrations of this agent: the driver refuses copies over two allocations.
+        if known.is_some()
+            && let Some(last) = items.last_mut()
             && (last.remote, last.at + last.len, last.local + last.len) == (index, at, local)
         {
             last.len += len;

@@ -243,6 +243,12 @@ impl Peer {
         Ok(())
     }
 
+    /// Receives all that has arrived, before the connections are closed: the other end may have been told so.
+    pub fn receive_last(&self, session: &Session, inbox: &Inbox, sharing: &Sharing) {
+        // A message that is not whole was not acknowledged.
+        let _ = self.receive(&mut lock(&self.state), session, (inbox, sharing), true);
+    }
+
     /// Handles a message to the agent itself.
     fn handle(
         &self,

@@ -262,8 +262,18 @@ impl Shared {
     /// Notes that a peer is lost. It stays among the peers until it has settled.
     fn lose(&self, peer: &Peer, why: &str) {
         self.session.remove_peer(peer.pe, why);
+        peer.receive_last(&self.session, &self.inbox, &self.sharing);
         peer.lose(why);
         self.sharing.lost(peer.pe, peer.has_closed(), self.timeout);
+    }
+
+    /// Loses a peer to which no connection was made or begun, so that nothing of it stays.
+    pub fn forget(&self, peer: &Arc<Peer>) {
+        let connecting = lock(&self.connecting);
+        let answered = connecting.attempts.iter().any(|attempt| Arc::ptr_eq(&attempt.peer, peer));
+        if !answered && !peer.dialed.load(Ordering::Acquire) && peer.is_open().is_ok_and(|open| !open) {
+            self.lose(peer, "its metadata was forgotten before a connection was made; load it again");
+        }
     }
 
     /// Asks the agents that have mapped memory of a device to end that.

@@ -401,3 +401,25 @@ fn bytes_move_to_and_from_another_process_until_it_is_killed() {
         until("the mapping to end", || device.mappings() == 0);
     }
 }
+
+/// Copies over two allocations are refused by CUDA's driver.
+#[test]
+fn an_operation_is_in_one_registration_of_its_agent() {
+    const HALF: usize = BYTES / 2;
+    for mapped in [true, false] {
+        let settings = with_p2p(mapped, 20);
+        let device = Guarded::new(BYTES);
+        let (Some(a), Some(b)) = (agent("left", &settings, &device), Both::new("right", &settings)) else { return };
+        device.register(&a, 0, HALF);
+        device.register(&a, HALF, HALF);
+        a.load(&b.agent.metadata()).unwrap();
+        let halves =
+            |device: &Guarded| [0, HALF / 2, HALF].map(|at| device.at(at, HALF / (1 + usize::from(at < HALF))));
+        let mut transfer = a.transfer(Direction::Write, &halves(&device), &halves(&b.device), "right").unwrap();
+        assert_eq!(transfer.operations(), 2, "mapped {mapped}");
+        device.fill(|at| (at / 3) as u8);
+        transfer.post(None).unwrap();
+        assert!(transfer.wait(LONG).unwrap());
+        assert!((0..BYTES).all(|at| b.device.read(at) == device.read(at)));
+    }
+}

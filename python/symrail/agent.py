@@ -30,7 +30,8 @@ from .errors import ArgumentError, TimeoutError
 
 __all__ = ["Agent", "Blocks", "Notification", "Transfer"]
 
-# Where a wait has no time limit of its own: operations end by themselves within SYMRAIL_TIMEOUT_S.
+# Where a wait has no time limit of its own: operations end by themselves within SYMRAIL_TIMEOUT_S
+# (notifications when the target takes the 64 MiB that wait there).
 _FOR_EVER = float("inf")
 # The longest pause of a coroutine that waits.
 _PAUSE_S = 0.001
@@ -148,8 +149,9 @@ class Agent:
         Each index of the first axis is a block; an array with fewer than two axes is one block. Work on streams that
         uses an array on a GPU has to have ended before a transfer with it starts.
         """
+        shape = array.shape if hasattr(array, "shape") else array.__cuda_array_interface__["shape"]
         id, address, nbytes = self._agent.register(array)
-        count = int(array.shape[0]) if len(array.shape) > 1 else 1
+        count = int(shape[0]) if len(shape) > 1 else 1
         return Blocks(address, nbytes // count, count, id)
 
     def deregister(self, blocks: Blocks) -> None:

@@ -117,3 +117,53 @@ fn a_dialer_that_is_never_ready_is_removed() {
         a.round(false);
     }
 }
+
+#[test]
+fn a_notification_that_its_sender_was_told_about_is_taken_before_the_sender_is_lost() {
+    let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
+    let began = Instant::now();
+    let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
+    a.connect(&peer, &b.handle).unwrap();
+    let first = a.notify(&peer, b"first").unwrap();
+    while first.get().is_none() {
+        in_time();
+        a.round(true);
+        b.round(true);
+    }
+    let second = a.notify(&peer, b"second").unwrap();
+    while second.get().is_none() {
+        in_time();
+        a.round(true);
+        // It arrives in the ring, and nobody takes it.
+        b.session.progress();
+    }
+    assert!(second.get().unwrap().is_ok());
+    let sender = lock(&b.peers).values().find(|peer| peer.name == "a").cloned().unwrap();
+    b.lose(&sender, "an operation on its memory has failed");
+    let all: Vec<_> =
+        std::iter::from_fn(|| b.inbox.take(|_| Ok::<(), ()>(()))).map(|one| one.unwrap().message).collect();
+    assert_eq!(all, [b"first".to_vec(), b"second".to_vec()]);
+}
+
+#[test]
+fn a_forgotten_agent_without_a_connection_leaves_nothing() {
+    let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
+    let number = || a.session.number_for(b.handle.identity()).unwrap();
+    let (first, at_first) = (number(), lock(&a.peers).len());
+    a.forget(&a.peer(first, "b"));
+    a.round(true);
+    assert_eq!(lock(&a.peers).len(), at_first);
+    // What is loaded later is a new peer's, and can be connected to.
+    let peer = a.peer(number(), "b");
+    a.connect(&peer, &b.handle).unwrap();
+    a.forget(&peer);
+    let told = a.notify(&peer, b"here").unwrap();
+    let began = Instant::now();
+    while told.get().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+        a.round(true);
+        b.round(true);
+    }
+    assert!(told.get().unwrap().is_ok());
+}
