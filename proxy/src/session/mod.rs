@@ -436,6 +436,13 @@ impl Session {
         engine.forget_separate(memory.pe(), memory.offset());
     }
 
+    /// Ends the connections over which a peer may be writing to memory that was deregistered. Its operations and those of
+    /// this session to it are repeated over new ones or fail. Returns whether there was a connection; never where the
+    /// fabric itself stops such writes, or has no connections.
+    pub fn end_connections(&self, pe: Pe) -> bool {
+        self.driver.engine().endpoint().end_connections(pe)
+    }
+
     /// Handles arrivals and posts waiting operations. A program calls it repeatedly where the session has no thread of
     /// its own. Returns the number of events. It does not block: if another thread drives the engine right now, that
     /// one does the work.
