@@ -68,7 +68,7 @@ pub struct Receiver {
 impl Receiver {
     /// The ring of a receiving end, whose handle goes to the sender.
     pub fn ring(network: &Arc<Network>) -> Result<Words> {
-        Ok(Words::new(&network.session, WORDS)?)
+        Ok(Words::counting(&network.session, WORDS)?)
     }
 
     pub fn new(channel: Channel, ring: Words) -> Receiver {
