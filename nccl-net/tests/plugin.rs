@@ -13,6 +13,7 @@ use crate::libraries::{job_slot, remove_settings};
 
 use crate::driver::timing;
 use crate::driver::{INVALID_ARGUMENT, INVALID_USAGE, Net, PATIENCE, REMOTE_ERROR, until};
+use crate::foreign;
 
 const TIMEOUT_S: u64 = 20;
 /// Names the role of the other process.
@@ -157,6 +158,7 @@ fn other() {
         "withdrawing sender" => withdraw(&net, &mut pipes, false),
         "stalling receiver" => stall(&net, &mut pipes, true),
         "stalled sender" => stall(&net, &mut pipes, false),
+        "foreign peer" => foreign::peer(&net, Duration::from_secs(LOST_TIMEOUT)),
         "early sender" => early(&net, &mut pipes, false),
         "late receiver" => early(&net, &mut pipes, true),
         "with itself" => with_itself(&net),
@@ -916,6 +918,12 @@ fn a_receiver_that_dies_fails_the_sends() {
 fn a_message_that_a_connection_has_lost_fails_the_receive() {
     let limit = LOST_TIMEOUT.to_string();
     pair_with(Rails::Tcp(1), 11, ["bereft receiver", "losing sender"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
+}
+
+#[test]
+fn what_only_another_implementation_does_is_an_error() {
+    let limit = LOST_TIMEOUT.to_string();
+    pair_with(Rails::Tcp(1), 11, ["foreign peer", "foreign peer"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
 }
 
 #[test]
