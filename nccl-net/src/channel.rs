@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use symrail_proxy::session::memory::Memory;
 use symrail_proxy::session::rendezvous::{Link, State};
@@ -123,6 +123,46 @@ impl Channel {
     pub fn has_closed(&mut self) -> bool {
         self.is_time_to_look() && *self.link.poll(&self.network.session) != State::Open
             || *self.link.state() != State::Open
+    }
+
+    /// Whether the other end has closed in order, with nothing under way, as far as the last look has shown.
+    pub fn has_said_goodbye(&self) -> bool {
+        matches!(self.link.state(), State::Closed | State::Left)
+    }
+
+    /// Whether the peer answers a question over each rail in time.
+    pub fn answers_over_all_rails(&mut self, limit: Duration) -> bool {
+        let (pe, session, begun) = (self.link.pe(), &self.network.session, Instant::now());
+        if pe == session.me() {
+            return true;
+        }
+        let (mut rails, mut asked) = (0..session.rails().len(), None);
+        while *self.link.poll(session) == State::Open && begun.elapsed() < limit {
+            let question = match asked.take() {
+                Some(question) => question,
+                None => match rails.next() {
+                    Some(rail) => (rail, None),
+                    None => return true,
+                },
+            };
+            let (rail, request) = question;
+            match request.map_or_else(|| session.start_probe_over(rail, pe), |it| Ok(Some(it))) {
+                Ok(Some(request)) => match session.test(&request) {
+                    Ok(true) => {}
+                    Ok(false) => asked = Some((rail, Some(request))),
+                    Err(_) => return false,
+                },
+                Ok(None) => asked = Some((rail, None)),
+                Err(_) => return false,
+            }
+            std::thread::yield_now();
+        }
+        false
+    }
+
+    /// Ends the connections to the peer. Returns whether there was one.
+    pub fn end_connections(&self) -> bool {
+        self.network.session.end_connections(self.pe())
     }
 
     /// Counts a call. Returns whether it is one that looks at the other end.

@@ -32,6 +32,8 @@
 //!   connection was reset, within about 1.5 `SYMRAIL_TIMEOUT_S`.
 //! - Nothing here ends the process or unwinds into the caller. Only `closeSend`, `closeRecv` and `deregMr` may wait: for
 //!   operations that still use the memory, at most about twice `SYMRAIL_TIMEOUT_S`.
+//! - Over TCP, nothing is written to memory once `deregMr` has returned: a sender that has begun and does not answer is
+//!   disconnected.
 
 mod abi;
 mod channel;

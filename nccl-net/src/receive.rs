@@ -61,12 +61,14 @@ pub struct Receiver {
     missing: Option<(u64, Instant)>,
     /// Whether memory was deregistered that the sender may still use.
     abandoned: bool,
+    /// Whether the sender's connections were ended because of that.
+    ended: bool,
 }
 
 impl Receiver {
     /// The ring of a receiving end, whose handle goes to the sender.
     pub fn ring(network: &Arc<Network>) -> Result<Words> {
-        Ok(Words::new(&network.session, WORDS)?)
+        Ok(Words::counting(&network.session, WORDS)?)
     }
 
     pub fn new(channel: Channel, ring: Words) -> Receiver {
@@ -81,6 +83,7 @@ impl Receiver {
             direct: 0,
             missing: None,
             abandoned: false,
+            ended: false,
         }
     }
 
@@ -265,10 +268,10 @@ impl Receiver {
 
     /// Waits for the messages to buffers inside of this memory, which is about to be deregistered: the sender may be
     /// putting them. An end that has closed puts nothing more. One that puts nothing for [`QUIET`] is not waited for,
-    /// now or later.
-    pub fn settle(&mut self, memory: &Range<usize>) {
+    /// now or later. Returns whether nothing is being put any more; else [`Receiver::end_writes`] sees to it.
+    pub fn settle(&mut self, memory: &Range<usize>) -> bool {
         let (mut before, mut since) = (usize::MAX, Instant::now());
-        while !self.abandoned {
+        loop {
             self.channel.network.session.progress();
             // A failure is kept for `test`.
             let _ = self.take_eager();
@@ -276,13 +279,32 @@ impl Receiver {
             let waiting = self.waiting.iter().enumerate().filter_map(|(slot, it)| Some((slot, it.as_ref()?)));
             let missing = waiting.filter(|(slot, it)| open(it) && self.arrived(*slot).is_none()).count();
             if missing == 0 || self.channel.has_closed() {
-                return;
+                return missing == 0 || self.channel.has_said_goodbye();
             }
             if missing < before {
                 (before, since) = (missing, Instant::now());
             }
-            self.abandoned = since.elapsed() > QUIET;
+            self.abandoned |= since.elapsed() > QUIET;
+            if self.abandoned {
+                return false;
+            }
             std::thread::yield_now();
+        }
+    }
+
+    /// Sees to it that the sender does not go on writing into memory that was deregistered under a receive. An answer to
+    /// a question over each rail is behind what the sender had begun. Where none comes, the connection ends.
+    pub fn end_writes(&mut self) {
+        if !self.ended && self.channel.answers_over_all_rails(QUIET) {
+            return;
+        }
+        self.ended = true;
+        if self.channel.end_connections() {
+            let (pe, seconds) = (self.channel.pe(), QUIET.as_secs());
+            self.channel.fail(Failure::remote(format!(
+                "the memory of a receive from peer {pe} was deregistered before its message had come. The peer sent \
+                 nothing for {seconds} s, so its connections were ended: complete or abort requests before deregMr"
+            )));
         }
     }
 

@@ -317,12 +317,21 @@ unsafe extern "C" fn dereg_mr(connection: Ptr, handle: Ptr) -> Code {
         let connection = unsafe { object::<Connection>(connection, "the connection") }?;
         // SAFETY: it came from `regMr`.
         let region = unsafe { object::<Region>(handle, "the handle") }?;
-        match &mut *symrail_core::lock(&connection.end) {
-            End::Send(sender) => sender.settle(),
+        let mut end = symrail_core::lock(&connection.end);
+        let all_there = match &mut *end {
+            End::Send(sender) => {
+                sender.settle();
+                true
+            }
             End::Receive(receiver) => receiver.settle(&(region.base..region.base.saturating_add(region.len))),
-        }
+        };
         // SAFETY: it came from `regMr`, and NCCL gives it up.
-        unsafe { taken::<Region>(handle) }.map(drop).ok_or_else(|| Failure::null("the handle"))
+        drop(unsafe { taken::<Region>(handle) });
+        // No write to the memory begins from here on. One that has begun may go on.
+        if let (End::Receive(receiver), false) = (&mut *end, all_there) {
+            receiver.end_writes();
+        }
+        Ok(())
     })
 }
 

@@ -3,8 +3,12 @@
 
 #[allow(dead_code)]
 mod driver;
+mod foreign;
 #[path = "../../tests/support/libraries.rs"]
 mod libraries;
+#[allow(dead_code)]
+#[path = "../src/ring.rs"]
+mod ring;
 
 mod one_sided;
 mod plugin;

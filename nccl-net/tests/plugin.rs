@@ -13,6 +13,7 @@ use crate::libraries::{job_slot, remove_settings};
 
 use crate::driver::timing;
 use crate::driver::{INVALID_ARGUMENT, INVALID_USAGE, Net, PATIENCE, REMOTE_ERROR, until};
+use crate::foreign;
 
 const TIMEOUT_S: u64 = 20;
 /// Names the role of the other process.
@@ -155,6 +156,9 @@ fn other() {
         "refusing sender" => refuse(&net, &mut pipes, false),
         "withdrawing receiver" => withdraw(&net, &mut pipes, true),
         "withdrawing sender" => withdraw(&net, &mut pipes, false),
+        "stalling receiver" => stall(&net, &mut pipes, true),
+        "stalled sender" => stall(&net, &mut pipes, false),
+        "foreign peer" => foreign::peer(&net, Duration::from_secs(LOST_TIMEOUT)),
         "early sender" => early(&net, &mut pipes, false),
         "late receiver" => early(&net, &mut pipes, true),
         "with itself" => with_itself(&net),
@@ -393,6 +397,52 @@ fn withdraw(net: &Net, pipes: &mut Pipes, receives: bool) {
         if receives { net.close_receive(connection) } else { net.close_send(connection) }
     }
     assert!(begun.elapsed() < LEFT_TIMEOUT / 2, "an end has waited for a time-out: {:?}", begun.elapsed());
+}
+
+/// The receiver deregisters the memory of a message of which a part has come and whose sender is stopped. When the sender
+/// goes on, nothing is written any more, and the receive has failed.
+fn stall(net: &Net, pipes: &mut Pipes, receives: bool) {
+    let Some(connection) = one(net, pipes, receives) else { return };
+    // More than the buffers of a connection hold.
+    let mut data = vec![if receives { 0 } else { 1 }; LARGE];
+    let handle = net.register(connection, &mut data);
+    if !receives {
+        pipes.tell(&std::process::id().to_le_bytes());
+        let sent = until("isend", || net.send(connection, &data, 0, handle).map(|r| (!r.is_null()).then_some(r)));
+        // It has arrived as far as this end can tell, or has failed.
+        let _ = net.finish(sent.unwrap());
+        let _ = pipes.hear();
+    } else {
+        let other = i32::from_le_bytes(pipes.hear().unwrap().try_into().unwrap());
+        let request = net.receive(connection, &mut data, 0, handle).unwrap();
+        // SAFETY: bytes of the buffer, which the plugin may be writing.
+        let at = |i: usize| unsafe { data.as_ptr().add(i).read_volatile() };
+        let begun = Instant::now();
+        while at(0) == 0 {
+            assert!(begun.elapsed() < PATIENCE && net.test(request) == Ok(None));
+        }
+        let stopped = Stopped::new(other);
+        assert_eq!(at(LARGE - 1), 0, "the message has come whole before its sender was stopped");
+        net.deregister(connection, handle);
+        let come = (0..LARGE).filter(|&i| at(i) != 0).count();
+        drop(stopped);
+        pipes.tell(b"deregistered");
+        let code = until("the failure", || match net.test(request) {
+            Ok(None) => Ok(None),
+            other => Ok(Some(other)),
+        });
+        assert_eq!(code.unwrap(), Err(REMOTE_ERROR));
+        // Until the sender has ended its message.
+        assert!(pipes.hear().is_some());
+        assert_eq!((0..LARGE).filter(|&i| at(i) != 0).count(), come, "deregistered memory was written");
+    }
+    if receives {
+        net.close_receive(connection);
+    } else {
+        net.deregister(connection, handle);
+        net.close_send(connection);
+        pipes.tell(b"ended");
+    }
 }
 
 /// The pages of this process that are in memory.
@@ -842,6 +892,13 @@ fn memory_of_requests_under_way_may_be_deregistered() {
 }
 
 #[test]
+fn deregistered_memory_is_not_written_although_a_message_to_it_had_begun() {
+    for rails in [Rails::Tcp(1), Rails::Tcp(2)] {
+        pair_with(rails, 11, ["stalling receiver", "stalled sender"], &[("SYMRAIL_TIMEOUT_S", "10")]);
+    }
+}
+
+#[test]
 fn connections_that_come_and_go_leave_nothing() {
     pair(Rails::Tcp(2), 11, ["cycling receiver", "cycling sender"]);
 }
@@ -861,6 +918,12 @@ fn a_receiver_that_dies_fails_the_sends() {
 fn a_message_that_a_connection_has_lost_fails_the_receive() {
     let limit = LOST_TIMEOUT.to_string();
     pair_with(Rails::Tcp(1), 11, ["bereft receiver", "losing sender"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
+}
+
+#[test]
+fn what_only_another_implementation_does_is_an_error() {
+    let limit = LOST_TIMEOUT.to_string();
+    pair_with(Rails::Tcp(1), 11, ["foreign peer", "foreign peer"], &[("SYMRAIL_TIMEOUT_S", &limit)]);
 }
 
 #[test]

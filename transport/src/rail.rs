@@ -399,6 +399,12 @@ pub unsafe trait Rail: Send {
         false
     }
 
+    /// As [`Rail::cut`], for all connections that may be the destination's: the one that this end has opened. If there is
+    /// none, all that were opened to this rail from the destination's address, since nothing tells them apart.
+    fn cut_all(&mut self, _dest: Dest) -> bool {
+        false
+    }
+
     /// Closes a connection: its outstanding work fails, and later posts to it fail with `why`.
     fn disconnect(&mut self, _dest: Dest, _why: &Fault) {}
 

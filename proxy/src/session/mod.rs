@@ -136,10 +136,17 @@ impl LocalBuffer {
     }
 }
 
-/// The id and the offset of the next registration.
+/// Offsets below have numbers by which peers count arrivals: see [`Session::counts_in`].
+const COUNTED_END: u64 = (size_of::<u64>() as u64) << 32;
+
+/// The id and the offset of the next registration. Words in which peers count have offsets of their own, which other
+/// memory does not use up.
 struct Next {
     id: u32,
     offset: u64,
+    counted: u64,
+    /// It was said that words in which peers count have no offsets left.
+    told: bool,
 }
 
 impl Session {
@@ -228,7 +235,7 @@ impl Session {
             // resort.
             time_limit: Duration::from_secs(settings.timeout_s.saturating_mul(2).saturating_add(5)),
             gpudirect: settings.gpudirect,
-            next: Mutex::new(Next { id: 1, offset: GRAIN }),
+            next: Mutex::new(Next { id: 1, offset: COUNTED_END, counted: GRAIN, told: false }),
         })
     }
 
@@ -311,7 +318,23 @@ impl Session {
     /// # Errors
     /// The error of the provider.
     pub unsafe fn register(&self, base: *mut u8, len: usize) -> Result<Memory> {
-        let (id, offset) = self.take_next(base, len)?;
+        let place = self.take_next(base, len)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.register_as(place, base, len) }
+    }
+
+    /// As [`Session::register`], for words in which peers can count arrivals ([`Session::counts_in`]) as long as there are
+    /// offsets for them.
+    ///
+    /// # Safety
+    /// As for [`Session::register`].
+    unsafe fn register_counting(&self, base: *mut u8, len: usize) -> Result<Memory> {
+        let place = self.take_next_counted(base, len)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.register_as(place, base, len) }
+    }
+
+    unsafe fn register_as(&self, (id, offset): (u32, u64), base: *mut u8, len: usize) -> Result<Memory> {
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
         let mut engine = self.driver.engine();
@@ -436,6 +459,13 @@ impl Session {
         engine.forget_separate(memory.pe(), memory.offset());
     }
 
+    /// Ends the connections over which a peer may be writing to memory that was deregistered. Its operations and those of
+    /// this session to it are repeated over new ones or fail. Returns whether there was a connection; never where the
+    /// fabric itself stops such writes, or has no connections.
+    pub fn end_connections(&self, pe: Pe) -> bool {
+        self.driver.engine().endpoint().end_connections(pe)
+    }
+
     /// Handles arrivals and posts waiting operations. A program calls it repeatedly where the session has no thread of
     /// its own. Returns the number of events. It does not block: if another thread drives the engine right now, that
     /// one does the work.
@@ -473,12 +503,40 @@ impl Session {
 
     fn take_next(&self, base: *const u8, len: usize) -> Result<(u32, u64)> {
         let mut next = symrail_core::lock(&self.next);
+        let (taken, end) = Session::place(next.id, next.offset, base, len)?;
+        (next.id, next.offset) = (taken.0 + 1, end);
+        Ok(taken)
+    }
+
+    /// As [`Session::take_next`], among the offsets of words in which peers count. Without any left it is one of the
+    /// others.
+    fn take_next_counted(&self, base: *const u8, len: usize) -> Result<(u32, u64)> {
+        let mut next = symrail_core::lock(&self.next);
+        let (taken, end) = Session::place(next.id, next.counted, base, len)?;
+        if end <= COUNTED_END {
+            (next.id, next.counted) = (taken.0 + 1, end);
+            return Ok(taken);
+        }
+        if !std::mem::replace(&mut next.told, true) {
+            tracing::warn!(
+                bytes = COUNTED_END,
+                "this session has no numbers left for words in which peers count arrivals, such as those of NCCL's \
+                 connections. New connections are slower: their messages have signals. Restart the program, or use fewer \
+                 connections"
+            );
+        }
+        drop(next);
+        self.take_next(base, len)
+    }
+
+    /// The id and the offset of a registration from these on, and where the next one may begin.
+    fn place(id: u32, offset: u64, base: *const u8, len: usize) -> Result<((u32, u64), u64)> {
         // Offsets keep the alignment of addresses, because AMOs are checked by offset.
-        let offset = next.offset + base.addr() as u64 % GRAIN;
+        let offset = offset + base.addr() as u64 % GRAIN;
         // Each offset and id is given once: peers may have operations under way by those of earlier registrations.
         let end = offset.checked_add(len as u64).filter(|_| len as u64 <= LONGEST);
-        let following = end.and_then(|end| Some((next.id.checked_add(1)?, end.checked_next_multiple_of(GRAIN)?)));
-        let Some((id, end)) = following else {
+        let next = end.and_then(|end| id.checked_add(1).and(end.checked_next_multiple_of(GRAIN)?.checked_add(GRAIN)));
+        let Some(next) = next else {
             return Err(Error::System {
                 what: "registering memory",
                 reason: format!(
@@ -486,9 +544,7 @@ impl Session {
                 ),
             });
         };
-        let taken = (std::mem::replace(&mut next.id, id), offset);
-        next.offset = end + GRAIN;
-        Ok(taken)
+        Ok(((id, offset), next))
     }
 }
 
@@ -534,8 +590,10 @@ mod tests {
     fn a_counted_put_is_one_message_without_an_answer() {
         let Some(sessions) = two("127.0.0.2", Progress::Caller) else { return };
         let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
+        // Other memory uses up none of the numbers for counting.
+        sessions[1].take_next(std::ptr::null(), 1 << 40).unwrap();
         // SAFETY: the sessions are dropped before the heaps.
-        let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let there = unsafe { sessions[1].register_counting(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
         // SAFETY: as above.
         unsafe { sessions[0].register(heaps[0].as_mut_ptr(), MEBIBYTE) }.unwrap();
         let word = there.place(MEBIBYTE as u64 - 8);
@@ -556,6 +614,13 @@ mod tests {
         let after = [counters(0), counters(1)];
         assert_eq!((after[0].messages - before[0].messages, after[1].messages - before[1].messages), (0, 0));
         assert_eq!(after[0].acknowledgements, before[0].acknowledgements);
+        // Without numbers left, words are those of a connection with signals, which is said once.
+        symrail_core::lock(&sessions[1].next).counted = COUNTED_END - MEBIBYTE as u64;
+        let mut late = vec![0u8; MEBIBYTE];
+        // SAFETY: as above.
+        let there = unsafe { sessions[1].register_counting(late.as_mut_ptr(), MEBIBYTE) }.unwrap();
+        assert!(there.offset() >= COUNTED_END && !sessions[0].counts_in(there.place(0)));
+        assert!(symrail_core::lock(&sessions[1].next).told);
         drop(sessions);
     }
 

@@ -81,10 +81,27 @@ impl Words {
     /// # Errors
     /// The error of the provider.
     pub fn new(session: &Arc<Session>, words: usize) -> Result<Words> {
+        // SAFETY: the owner deregisters them before they are freed.
+        Words::registered(session, words, |base, len| unsafe { session.register(base, len) })
+    }
+
+    /// As [`Words::new`], for words in which the peer can count arrivals ([`Session::counts_in`]).
+    ///
+    /// # Errors
+    /// As for [`Words::new`].
+    pub fn counting(session: &Arc<Session>, words: usize) -> Result<Words> {
+        // SAFETY: as above.
+        Words::registered(session, words, |base, len| unsafe { session.register_counting(base, len) })
+    }
+
+    fn registered(
+        session: &Arc<Session>,
+        words: usize,
+        register: impl FnOnce(*mut u8, usize) -> Result<Memory>,
+    ) -> Result<Words> {
         let words: Box<[UnsafeCell<u64>]> = (0..words).map(|_| UnsafeCell::new(0)).collect();
         let base = words.as_ptr().cast_mut().cast::<u8>();
-        // SAFETY: it is deregistered before it is freed.
-        let memory = unsafe { session.register(base, size_of_val(&*words)) }?;
+        let memory = register(base, size_of_val(&*words))?;
         Ok(Words { memory: Registered::own(session, memory), words })
     }
 

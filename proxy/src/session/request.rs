@@ -291,6 +291,17 @@ impl Session {
         self.begin(self.turn_at_engine(), |engine, owner| engine.endpoint().probe(pe, owner).map(|()| 1))
     }
 
+    /// As [`Session::start_probe`], over one of the rails. The answer is behind all that the peer has sent before it over
+    /// that rail.
+    ///
+    /// # Errors
+    /// As for [`Session::start_probe`].
+    pub fn start_probe_over(&self, rail: usize, pe: Pe) -> Result<Option<Request>> {
+        self.begin(self.turn_at_engine(), |engine, owner| {
+            engine.endpoint().probe_over(Some(rail), pe, owner).map(|()| 1)
+        })
+    }
+
     unsafe fn start_request(&self, places: &[Place<'_>], command: Command) -> Result<Option<Request>> {
         let Some(pe) = places.first().map(Place::pe) else { return Ok(None) };
         let mut engine = self.turn_at_engine();

@@ -238,12 +238,21 @@ impl Endpoint {
     /// # Errors
     /// [`Error::NoSuchPe`], [`Error::PeerLost`], [`Error::Full`].
     pub fn probe(&mut self, pe: Pe, owner: Owner) -> Result<(), Error> {
+        self.probe_over(None, pe, owner)
+    }
+
+    /// As [`Endpoint::probe`], over this lane if it is one to the peer.
+    ///
+    /// # Errors
+    /// As for [`Endpoint::probe`].
+    pub fn probe_over(&mut self, over: Option<usize>, pe: Pe, owner: Owner) -> Result<(), Error> {
         self.core.lanes.accept(Operation::Quiet, pe)?;
         self.need(pe)?;
         if !self.ready() {
             return Err(Error::Full { operation: Operation::Quiet, pe });
         }
-        let lane = self.core.lanes.pick(pe, 0).unwrap_or_else(|| self.core.lanes.each(pe).first());
+        let lane = over.filter(|&over| self.core.lanes.each(pe).any(|lane| lane == over));
+        let lane = lane.or_else(|| self.core.lanes.pick(pe, 0)).unwrap_or_else(|| self.core.lanes.each(pe).first());
         self.launch_flush(pe, lane, owner);
         Ok(())
     }

@@ -261,6 +261,13 @@ unsafe impl Rail for OfiRail {
         self.connections(dest).iter().filter(named).inspect(|connection| connection.cut()).count() > 0
     }
 
+    fn cut_all(&mut self, dest: Dest) -> bool {
+        let all = self.connections(dest);
+        // A provider has one connection for a peer, whichever end has opened it.
+        let known = all.iter().any(|connection| connection.opened_here);
+        all.iter().filter(|c| c.opened_here == known).inspect(|connection| connection.cut()).count() > 0
+    }
+
     #[inline]
     fn poll(&mut self, sink: &mut dyn RailSink) -> usize {
         self.progress(sink)

@@ -112,6 +112,19 @@ impl Endpoint {
         }
     }
 
+    /// Ends all connections over which a peer may be writing: what it has begun to write does not arrive any more.
+    /// Returns whether there was one.
+    pub fn end_connections(&mut self, pe: Pe) -> bool {
+        self.core.lanes.each(pe).fold(false, |any, lane| {
+            let opened = self.rails[lane].opened(pe);
+            let ended = self.rails[lane].cut_all(pe);
+            if ended && let Some(f) = self.core.lanes.failover(pe, lane) {
+                f.cut = Some(opened);
+            }
+            any | ended
+        })
+    }
+
     fn end_connection(&mut self, pe: Pe, lane: usize) {
         let opened = self.rails[lane].opened(pe);
         let opened_there = self.core.lanes.failover(pe, lane).map_or_else(Ports::default, |f| f.opened_there);
