@@ -1,7 +1,7 @@
 //! The arrays of a collective, the path that it takes, and the combination of elements.
 
 use pyo3::prelude::*;
-use symrail::collective::{Bool, Complex, bf16, f16};
+use symrail::collective::{Bool, Complex, Extent, bf16, f16};
 use symrail::kernels::cuda::collectives::{self as on_stream, Combine};
 use symrail::{DataType, Reduction};
 
@@ -65,6 +65,11 @@ impl Arrays {
         }
         let (dest, source) = found;
         Err(raise(Kind::Argument, &format!("dst has {dest} elements and src {source}; they need {to} and {from}")))
+    }
+
+    /// The bytes of the source, and the type of elements.
+    pub fn extent(&self) -> Extent {
+        Extent { bytes: self.source.bytes(), ty: self.dest.ty.element() }
     }
 
     /// Whether host threads perform it.

@@ -22,9 +22,7 @@ pub const CUDA: i32 = 2;
 const CUDA_HOST: i32 = 3;
 pub const OTHER: i32 = 12;
 
-const PLAIN: &CStr = c"dltensor";
 const EXCHANGE: &CStr = c"dlpack_exchange_api";
-const VERSIONED: &CStr = c"dltensor_versioned";
 /// The version of the structs below; later versions with the same major number add fields at the end.
 const VERSION: [u32; 2] = [1, 1];
 
@@ -44,15 +42,15 @@ struct Tensor {
 #[repr(C)]
 struct Plain {
     tensor: Tensor,
-    context: *mut c_void,
-    deleter: unsafe extern "C" fn(*mut Plain),
+    context: Box<Context>,
+    deleter: extern "C" fn(Box<Plain>),
 }
 
 #[repr(C)]
 struct Versioned {
     version: [u32; 2],
-    context: *mut c_void,
-    deleter: unsafe extern "C" fn(*mut Versioned),
+    context: Box<Context>,
+    deleter: extern "C" fn(Box<Versioned>),
     flags: u64,
     tensor: Tensor,
 }
@@ -166,33 +164,44 @@ struct Context {
     _kept: Arc<dyn Send + Sync>,
 }
 
-unsafe extern "C" fn delete_plain(managed: *mut Plain) {
-    // SAFETY: both were leaked by `capsule`, and a consumer deletes once.
-    unsafe {
-        let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.context.cast::<Context>()));
-    }
+/// A struct that capsules of this name hold.
+trait Managed: Sized {
+    const NAME: &CStr;
 }
 
-unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
-    // SAFETY: as for `delete_plain`.
-    unsafe {
-        let managed = Box::from_raw(managed);
-        drop(Box::from_raw(managed.context.cast::<Context>()));
-    }
+impl Managed for Plain {
+    const NAME: &CStr = c"dltensor";
+}
+
+impl Managed for Versioned {
+    const NAME: &CStr = c"dltensor_versioned";
+}
+
+/// A consumer calls it once.
+extern "C" fn delete<T>(managed: Box<T>) {
+    drop(managed);
 }
 
 /// Frees a tensor that no consumer has taken out of its capsule; a consumer renames the capsule.
-unsafe extern "C" fn end_of_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls it once, with its lock and a capsule of `capsule` below; a valid name belongs to the pointer
-    // that was stored under it.
+unsafe extern "C" fn end_of_capsule<T: Managed>(capsule: *mut ffi::PyObject) {
+    // SAFETY: Python calls it once, with its lock and a capsule of `keep`; the name belongs to the pointer that was
+    // stored under it.
     unsafe {
-        if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
-            delete_plain(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
-        } else if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
-            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        if ffi::PyCapsule_IsValid(capsule, T::NAME.as_ptr()) == 1 {
+            drop(Box::from_raw(ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<T>()));
         }
     }
+}
+
+fn keep<T: Managed>(py: Python<'_>, managed: T) -> PyResult<Bound<'_, PyAny>> {
+    let managed = Box::into_raw(Box::new(managed));
+    // SAFETY: the name is static, and the destructor frees the tensor; a new reference, or null with an exception.
+    let made = unsafe {
+        let made = ffi::PyCapsule_New(managed.cast(), T::NAME.as_ptr(), Some(end_of_capsule::<T>));
+        Bound::from_owned_ptr_or_err(py, made)
+    };
+    // SAFETY: no capsule has it.
+    made.inspect_err(|_| drop(unsafe { Box::from_raw(managed) }))
 }
 
 /// A capsule of these elements, with DLPack's versioned struct or the older one. `kept` keeps their memory.
@@ -221,20 +230,9 @@ pub fn capsule<'py>(
         strides: context.strides.as_mut_ptr(),
         byte_offset: 0,
     };
-    let context = Box::into_raw(context).cast();
-    let (pointer, name): (*mut c_void, _) = if versioned {
-        let managed = Versioned { version: VERSION, context, deleter: delete_versioned, flags: 0, tensor };
-        (Box::into_raw(Box::new(managed)).cast(), VERSIONED)
+    if versioned {
+        keep(py, Versioned { version: VERSION, context, deleter: delete, flags: 0, tensor })
     } else {
-        let managed = Plain { tensor, context, deleter: delete_plain };
-        (Box::into_raw(Box::new(managed)).cast(), PLAIN)
-    };
-    // SAFETY: the name is static; the destructor frees the pointer's target.
-    let made = unsafe { ffi::PyCapsule_New(pointer, name.as_ptr(), Some(end_of_capsule)) };
-    if made.is_null() {
-        // SAFETY: no other code has it.
-        unsafe { if versioned { delete_versioned(pointer.cast()) } else { delete_plain(pointer.cast()) } };
+        keep(py, Plain { tensor, context, deleter: delete })
     }
-    // SAFETY: a new reference, or null with an exception.
-    unsafe { Bound::from_owned_ptr_or_err(py, made) }
 }

@@ -241,12 +241,13 @@ impl Job {
 }
 
 unsafe extern "C" {
-    fn on_exit(function: unsafe extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
+    /// A module of Python stays loaded, as the function's code must.
+    safe fn on_exit(function: extern "C" fn(i32, *mut std::ffi::c_void), arg: *mut std::ffi::c_void) -> i32;
 }
 
 /// Finalises a program that exits with success without `finalize`. A program that exits with an error must not wait for
 /// the others: they learn that it has left.
-unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
+extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
     if status != 0 {
         return;
     }
@@ -262,8 +263,7 @@ unsafe extern "C" fn at_exit(status: i32, _: *mut std::ffi::c_void) {
 
 /// Registers [`at_exit`]. Called once.
 pub fn watch_exit() -> PyResult<()> {
-    // SAFETY: a module of Python stays loaded, as the function's code must.
-    match unsafe { on_exit(at_exit, std::ptr::null_mut()) } {
+    match on_exit(at_exit, std::ptr::null_mut()) {
         0 => Ok(()),
         _ => Err(raise(Kind::Other, "the system has no room to note what is to be done at exit")),
     }

@@ -3,7 +3,7 @@
 //! A [`Span`] is memory of an array that the calling function got as an argument and so keeps. Peers may write into
 //! symmetric memory at any time: it is only copied, or read as atomic words, and no reference to it is made.
 
-use symrail::collective::{ElementType, Extent};
+use symrail::collective::Extent;
 use symrail::{AmoOp, AmoType, Cmp, Pe, Reduction, Result, Runtime, SignalUpdate, Team, WaitWord};
 
 use crate::view::Span;
@@ -60,16 +60,21 @@ fn word<T>(span: Span) -> Option<*const T> {
     fits.then(|| pointer(span).cast_const().cast())
 }
 
-/// Waits for a word; `None` if the span is no aligned word.
-pub fn wait_until<T: WaitWord>(rt: &Runtime, span: Span, cmp: Cmp, value: T) -> Option<Result<T>> {
-    // SAFETY: valid memory, see above, of this size and alignment.
-    word(span).map(|word| unsafe { rt.wait_until(word, cmp, value) })
+macro_rules! words {
+    ($($(#[$doc:meta])* $call:ident -> $answer:ty;)*) => {$(
+        $(#[$doc])*
+        pub fn $call<T: WaitWord>(rt: &Runtime, span: Span, cmp: Cmp, value: T) -> Option<$answer> {
+            // SAFETY: valid memory, see above, of this size and alignment.
+            word(span).map(|word| unsafe { rt.$call(word, cmp, value) })
+        }
+    )*};
 }
 
-/// Tests a word; `None` if the span is no aligned word.
-pub fn test<T: WaitWord>(rt: &Runtime, span: Span, cmp: Cmp, value: T) -> Option<bool> {
-    // SAFETY: valid memory, see above, of this size and alignment.
-    word(span).map(|word| unsafe { rt.test(word, cmp, value) })
+words! {
+    /// Waits for a word; `None` if the span is no aligned word.
+    wait_until -> Result<T>;
+    /// Tests a word; `None` if the span is no aligned word.
+    test -> bool;
 }
 
 /// Copies bytes between two spans of this process, of the same length.
@@ -94,37 +99,26 @@ pub fn reduce_words(team: &Team, words: &mut [u64], reduction: Reduction) -> Res
     Ok(())
 }
 
-/// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all
-/// below.
-pub fn broadcast(team: &Team, dest: Span, source: Span, ty: ElementType, root: u32) -> Result<()> {
-    let extent = Extent { bytes: source.bytes(), ty };
-    // SAFETY: both are valid memory of this length, see above; the runtime checks that the destination is symmetric.
-    unsafe { team.broadcast(pointer(dest), pointer(source), extent, root) }
+macro_rules! collectives {
+    ($($(#[$doc:meta])* $call:ident($($number:ident: $ty:ty),*);)*) => {$(
+        $(#[$doc])*
+        pub fn $call(team: &Team, dest: Span, source: Span, $($number: $ty),*) -> Result<()> {
+            // SAFETY: valid memory, see above, of lengths that the caller has compared with the numbers; the runtime checks
+            // that the destination is symmetric.
+            unsafe { team.$call(pointer(dest), pointer(source), $($number),*) }
+        }
+    )*};
 }
 
-pub fn fcollect(team: &Team, dest: Span, source: Span, ty: ElementType) -> Result<()> {
-    let extent = Extent { bytes: source.bytes(), ty };
-    // SAFETY: as for `broadcast`; the caller has made the destination long enough.
-    unsafe { team.fcollect(pointer(dest), pointer(source), extent) }
-}
-
-pub fn collect(team: &Team, dest: Span, source: Span, ty: ElementType) -> Result<()> {
-    let extent = Extent { bytes: source.bytes(), ty };
-    // SAFETY: as for `fcollect`.
-    unsafe { team.collect(pointer(dest), pointer(source), extent) }
-}
-
-pub fn alltoall(team: &Team, dest: Span, source: Span, block: Extent) -> Result<()> {
-    // SAFETY: as for `fcollect`: both hold a block for each PE.
-    unsafe { team.alltoall(pointer(dest), pointer(source), block) }
-}
-
-pub fn reduce(team: &Team, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
-    // SAFETY: as for `broadcast`: both hold so many elements of the reduction's type.
-    unsafe { team.reduce(pointer(dest), pointer(source), count, reduction) }
-}
-
-pub fn reduce_scatter(team: &Team, dest: Span, source: Span, count: usize, reduction: Reduction) -> Result<()> {
-    // SAFETY: as for `reduce`: the source holds so many elements for each PE.
-    unsafe { team.reduce_scatter(pointer(dest), pointer(source), count, reduction) }
+collectives! {
+    /// Copies `source` on the team's PE `root` to `dest` on all, of the same length. Collective over the team, as all
+    /// below.
+    broadcast(extent: Extent, root: u32);
+    fcollect(extent: Extent);
+    collect(extent: Extent);
+    /// With a block for each PE.
+    alltoall(block: Extent);
+    reduce(count: usize, reduction: Reduction);
+    /// With so many elements for each PE in the source.
+    reduce_scatter(count: usize, reduction: Reduction);
 }

@@ -190,9 +190,8 @@ impl Team {
         let team = self.held()?;
         team.pe(root).map_err(failed)?;
         let (of, root) = (Arrays::of(&team, dst, src, stream)?, root as u32);
-        let ty = of.dest.ty.element();
         of.need(of.dest.len, of.dest.len)?;
-        of.run(py, &team, Collective::Broadcast(root), |to, from| raw::broadcast(&team, to, from, ty, root))
+        of.run(py, &team, Collective::Broadcast(root), |to, from| raw::broadcast(&team, to, from, of.extent(), root))
     }
 
     /// Copies `src` of each PE, as long on all, to `dst` on all, one behind the other. Collective over the team.
@@ -207,8 +206,7 @@ impl Team {
         let team = self.held()?;
         let (of, pes) = (Arrays::of(&team, dst, src, stream)?, team.group().size() as usize);
         of.need(of.source.len * pes, of.source.len)?;
-        let ty = of.dest.ty.element();
-        of.run(py, &team, Collective::Fcollect, |to, from| raw::fcollect(&team, to, from, ty))
+        of.run(py, &team, Collective::Fcollect, |to, from| raw::fcollect(&team, to, from, of.extent()))
     }
 
     /// As `fcollect`, where PEs have sources of different lengths; `dst` holds them all. On a stream, `quiet` raises it
@@ -233,8 +231,7 @@ impl Team {
                 return Err(raise_of(Kind::Argument, &why, pe));
             }
         }
-        let ty = of.dest.ty.element();
-        of.run(py, &team, Collective::Collect, |to, from| raw::collect(&team, to, from, ty))
+        of.run(py, &team, Collective::Collect, |to, from| raw::collect(&team, to, from, of.extent()))
     }
 
     /// Combines the elements of all PEs' `src` into `dst` on all: "sum", "prod", "min", "max", "and", "or", "xor", "avg".

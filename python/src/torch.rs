@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error, Gpu, Kernel, Program, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Error, Gpu, Kernel, Program, Shape};
 use symrail_core::lock;
 use symrail_heap::allocator::{Allocator, MIN_ALIGN};
 
@@ -150,8 +150,12 @@ extern "C" fn flags(
 ) -> i32 {
     let kernels = lock(&context.kernels);
     let Some(kernel) = kernels.get(what as usize) else { return 1 };
-    // SAFETY: the extension passes PyTorch's current stream.
-    let stream = unsafe { Stream::of_others(&context.gpu, std::ptr::with_exposed_provenance_mut(stream as usize)) };
+    let Some(gpu) = context.job().gpu() else {
+        wrong::<()>("the job has no GPU");
+        return 1;
+    };
+    // PyTorch's current stream.
+    let stream = gpu.stream(stream as usize);
     let threads = if what == 0 { size.next_multiple_of(32) } else { 1 };
     let arguments = [pads, other.into(), channel.into(), rank.into(), size.into(), timeout_ms];
     // SAFETY: the kernels' arguments; the flags belong to a rendezvous, which the caller keeps.

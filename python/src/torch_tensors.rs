@@ -5,10 +5,10 @@
 //! PyTorch exports: those of its stable C interface (`torch/csrc/inductor/aoti_torch/c/shim.h`), and the one that wraps
 //! a tensor for Python. Where a version lacks one of these, PyTorch's Python functions serve.
 
-use std::ffi::{CStr, c_char, c_void};
-use std::mem::transmute_copy;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
+use libloading::os::unix::{Library, RTLD_NOW};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -239,14 +239,17 @@ fn slowly_empty<'py, const N: usize>(
     Ok((made, at))
 }
 
-type Handle = *mut c_void;
+/// A tensor of PyTorch, which lives until its [`Tensor`] is dropped; no other code makes or keeps one.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+struct Handle(*mut c_void);
 
 /// PyTorch's functions. Those that return a number return 0 if they succeed.
 struct Functions {
     empty: unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32,
     part: unsafe extern "C" fn(Handle, i64, i32, i64, *const i64, *const i64, *mut Handle) -> i32,
-    data: unsafe extern "C" fn(Handle, *mut *mut c_void) -> i32,
-    delete: unsafe extern "C" fn(Handle) -> i32,
+    data: extern "C" fn(Handle, &mut *mut c_void) -> i32,
+    delete: extern "C" fn(Handle) -> i32,
     wrap: unsafe extern "C" fn(Handle) -> *mut ffi::PyObject,
     dtypes: [i32; 7],
 }
@@ -280,20 +283,20 @@ impl Functions {
     }
 
     fn load() -> Option<Functions> {
-        let (torch, python) = (loaded(c"libtorch_cpu.so")?, loaded(c"libtorch_python.so")?);
+        let (torch, python) = (loaded("libtorch_cpu.so")?, loaded("libtorch_python.so")?);
         let mut dtypes = [0; 7];
         for (number, (_, name)) in dtypes.iter_mut().zip(DTYPES) {
             // SAFETY: the type of these functions, which only return a number.
-            *number = unsafe { symbol::<unsafe extern "C" fn() -> i32>(torch, name)?() };
+            *number = unsafe { symbol::<extern "C" fn() -> i32>(&torch, name)?() };
         }
         // SAFETY: the types that the headers of these functions declare.
         unsafe {
             Some(Functions {
-                empty: symbol(torch, c"aoti_torch_empty_strided")?,
-                part: symbol(torch, c"aoti_torch__alloc_from_pool")?,
-                data: symbol(torch, c"aoti_torch_get_data_ptr")?,
-                delete: symbol(torch, c"aoti_torch_delete_tensor_object")?,
-                wrap: symbol(python, WRAP)?,
+                empty: symbol(&torch, c"aoti_torch_empty_strided")?,
+                part: symbol(&torch, c"aoti_torch__alloc_from_pool")?,
+                data: symbol(&torch, c"aoti_torch_get_data_ptr")?,
+                delete: symbol(&torch, c"aoti_torch_delete_tensor_object")?,
+                wrap: symbol(&python, WRAP)?,
                 dtypes,
             })
         }
@@ -306,7 +309,7 @@ impl Functions {
 
     fn empty(&self, gpu: Option<i32>, dtype: DataType, sizes: &[i64], strides: &[i64]) -> Option<Tensor<'_>> {
         let (device, number) = gpu.map_or((CPU, 0), |gpu| (CUDA, gpu));
-        let (ndim, dtype, mut handle) = (sizes.len() as i64, self.number(dtype)?, null_mut());
+        let (ndim, dtype, mut handle) = (sizes.len() as i64, self.number(dtype)?, Handle(null_mut()));
         // SAFETY: both arrays have `ndim` numbers; the function stores a handle of which this is the owner.
         let failed =
             unsafe { (self.empty)(ndim, sizes.as_ptr(), strides.as_ptr(), dtype, device, number, &raw mut handle) };
@@ -323,7 +326,7 @@ struct Tensor<'a> {
 impl Tensor<'_> {
     /// A tensor of this memory, from so many bytes on.
     fn part(&self, place: usize, part: &Part<'_>) -> Option<Tensor<'_>> {
-        let (functions, mut handle) = (self.functions, null_mut());
+        let (functions, mut handle) = (self.functions, Handle(null_mut()));
         let (ndim, dtype) = (part.sizes.len() as i64, functions.number(part.dtype)?);
         let (sizes, strides) = (part.sizes.as_ptr(), part.strides.as_ptr());
         // SAFETY: the handle is valid, and both arrays have `ndim` numbers.
@@ -334,8 +337,7 @@ impl Tensor<'_> {
 
     fn data(&self) -> u64 {
         let mut at = null_mut();
-        // SAFETY: the handle is valid.
-        unsafe { (self.functions.data)(self.handle, &raw mut at) };
+        (self.functions.data)(self.handle, &mut at);
         at.expose_provenance() as u64
     }
 
@@ -348,24 +350,19 @@ impl Tensor<'_> {
 
 impl Drop for Tensor<'_> {
     fn drop(&mut self) {
-        // SAFETY: the handle's owner.
-        unsafe { (self.functions.delete)(self.handle) };
+        (self.functions.delete)(self.handle);
     }
 }
 
-/// A library that this process has loaded.
-fn loaded(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: it loads nothing; the library stays, as Python unloads no extension.
-    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
-    (!library.is_null()).then_some(library)
+/// A library that this process has loaded. It stays, as Python unloads no extension.
+fn loaded(name: &str) -> Option<Library> {
+    // SAFETY: it loads nothing.
+    unsafe { Library::open(Some(name), libc::RTLD_NOLOAD | RTLD_NOW) }.ok()
 }
 
 /// # Safety
 /// `F` is the type of the function of this name.
-unsafe fn symbol<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: a handle of `loaded`.
-    let at = unsafe { libc::dlsym(library, name.as_ptr().cast::<c_char>()) };
-    // SAFETY: the caller's promise; a pointer to a function has the form of other pointers.
-    (!at.is_null()).then(|| unsafe { transmute_copy(&at) })
+unsafe fn symbol<F: Copy>(library: &Library, name: &CStr) -> Option<F> {
+    // SAFETY: the caller's promise.
+    unsafe { library.get::<F>(name.to_bytes_with_nul()) }.ok().map(|found| *found)
 }

@@ -207,9 +207,7 @@ impl Collectives {
                     let (input, output) = self.buffers(&call)?;
                     on_host(all, &call, input, output)
                 }
-                // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so
-                // far.
-                Device::Gpu(all) => unsafe { self.on_gpu(all, &call, stream) },
+                Device::Gpu(all) => self.on_gpu(all, &call, stream),
             }
         })
     }
@@ -692,14 +690,12 @@ impl Collectives {
         self.team.job.gpu().ok_or_else(|| Error::Call("there is no GPU".into()))
     }
 
-    /// # Safety
-    /// The memory stays until the stream has come so far.
-    unsafe fn on_gpu(&self, all: &mut GpuCommunicator, call: &Call, stream: usize) -> Result<()> {
+    fn on_gpu(&self, all: &mut GpuCommunicator, call: &Call, stream: usize) -> Result<()> {
         let gpu = self.gpu()?;
         let stream = &gpu.stream(stream);
         let memory = |view: &View| Memory { at: gpu.reached(view.bounds()), len: view.bytes() as u64 };
         let (input, output) = (memory(&call.input), memory(&call.output));
-        // SAFETY: the caller's promise.
+        // SAFETY: the GPU reaches the memory, as was checked; the program keeps it until the stream has come so far.
         unsafe {
             match call.collective {
                 Collective::AllReduce => all.all_reduce(stream, input, output, call.ty, call.reduction),

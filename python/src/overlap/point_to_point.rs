@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use symrail::kernels::cuda::Transfer;
 use symrail::{TeamHeap, with_timeout};
 use symrail_overlap::Error;
-use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint};
+use symrail_overlap::cuda::{GpuKernels, GpuPointToPoint, Stream};
 
 use super::raised;
 use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
@@ -78,21 +78,17 @@ impl PointToPoint {
         tag: usize,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let what = self.sides(dst, src, rank, true)?;
-        // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.send(stream, rank, tag, what) })
+        self.copy(py, self.sides(dst, src, rank, true)?, (rank, tag), stream, GpuPointToPoint::send)
     }
 
     /// Lets a rank send, and waits for it.
     fn receive(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        // SAFETY: `free` waits for what streams do; what is sent to is the sender's to choose.
-        self.call(py, stream, |copies, stream| unsafe { copies.receive(stream, rank, tag) })
+        self.await_other(py, (rank, tag), stream, GpuPointToPoint::receive)
     }
 
     /// Lets a rank fetch, and waits for it.
     fn offer(&self, py: Python<'_>, rank: usize, tag: usize, stream: &Bound<'_, PyAny>) -> PyResult<()> {
-        // SAFETY: as above.
-        self.call(py, stream, |copies, stream| unsafe { copies.offer(stream, rank, tag) })
+        self.await_other(py, (rank, tag), stream, GpuPointToPoint::offer)
     }
 
     /// Copies the symmetric `src` of a rank to `dst`, once that rank offers.
@@ -105,9 +101,7 @@ impl PointToPoint {
         tag: usize,
         stream: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let what = self.sides(src, dst, rank, false)?;
-        // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
-        self.call(py, stream, |copies, stream| unsafe { copies.fetch(stream, rank, tag, what) })
+        self.copy(py, self.sides(src, dst, rank, false)?, (rank, tag), stream, GpuPointToPoint::fetch)
     }
 
     /// Raises the errors of copies that are over.
@@ -172,11 +166,35 @@ impl PointToPoint {
         Ok(Transfer { dest, source, bytes: there.bytes() as u64 })
     }
 
+    /// Copies what [`sides`](Self::sides) has checked.
+    fn copy(
+        &self,
+        py: Python<'_>,
+        what: Transfer,
+        (rank, tag): (usize, usize),
+        stream: &Bound<'_, PyAny>,
+        how: unsafe fn(&mut GpuPointToPoint, &Stream, usize, usize, Transfer) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        // SAFETY: memory of these sizes, as was checked, which the program keeps until then.
+        self.call(py, stream, |copies, stream| unsafe { how(copies, stream, rank, tag, what) })
+    }
+
+    fn await_other(
+        &self,
+        py: Python<'_>,
+        (rank, tag): (usize, usize),
+        stream: &Bound<'_, PyAny>,
+        how: unsafe fn(&mut GpuPointToPoint, &Stream, usize, usize) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        // SAFETY: `free` waits for what streams do; what is copied is the other rank's to choose.
+        self.call(py, stream, |copies, stream| unsafe { how(copies, stream, rank, tag) })
+    }
+
     fn call(
         &self,
         py: Python<'_>,
         stream: &Bound<'_, PyAny>,
-        call: impl FnOnce(&mut GpuPointToPoint, &symrail_overlap::cuda::Stream) -> Result<(), Error> + Send,
+        call: impl FnOnce(&mut GpuPointToPoint, &Stream) -> Result<(), Error> + Send,
     ) -> PyResult<()> {
         let stream = stream::handle(stream)?;
         let gpu = self.team.job.streams()?;
