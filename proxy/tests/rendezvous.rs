@@ -40,7 +40,11 @@ struct Member {
 
 impl Member {
     fn new() -> Option<Member> {
-        let session = match Session::open_without_peers(&settings(), Progress::Thread, None) {
+        Member::with(&settings())
+    }
+
+    fn with(settings: &Settings) -> Option<Member> {
+        let session = match Session::open_without_peers(settings, Progress::Thread, None) {
             Ok(session) => session,
             Err(error) => {
                 println!("SKIPPED: {error}");
@@ -180,6 +184,24 @@ fn a_listener_that_is_gone_is_not_dialed_for_long() {
     };
     assert!(matches!(error, Error::PeerLost { .. } | Error::System { .. }), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}: {error}", begun.elapsed());
+}
+
+#[test]
+fn settings_that_differ_are_named_at_both_ends() {
+    let mut others = settings();
+    others.libfabric_provider = Some("sockets".into());
+    let (Some(a), Some(b)) = (Member::new(), Member::with(&others)) else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    let mut dial = Dial::new(&b.session, listener.handle(), &[]).unwrap();
+    let at_listener = until(|| {
+        assert!(dial.poll(&b.session).unwrap().is_none());
+        listener.poll(&a.session).map(|arrival| assert!(arrival.is_none())).err()
+    });
+    let at_dialer = until(|| dial.poll(&b.session).map(|link| assert!(link.is_none())).err());
+    for error in [at_listener, at_dialer] {
+        let told = error.to_string();
+        assert!(matches!(error, Error::Mismatch { .. }) && told.contains("SYMRAIL_LIBFABRIC_PROVIDER"), "{told}");
+    }
 }
 
 /// The listener closes with the card unread, so that the system resets the connection.

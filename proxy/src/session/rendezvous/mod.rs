@@ -163,10 +163,15 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    fn new(session: &Session, stream: Stream, bytes: &[u8]) -> Result<Arrival> {
+    fn new(session: &Session, mut stream: Stream, bytes: &[u8]) -> Result<Arrival> {
         let card: Card = encoding::decode(bytes, "a dialer's card", session.me())?;
         let pe = session.number_for(&card.identity)?;
-        session.add_peer(pe, card.number, &card.connection_info).inspect_err(|error| session.keep_out(pe, error))?;
+        let added = session.add_peer(pe, card.number, &card.connection_info);
+        if matches!(added, Err(Error::Mismatch { .. })) {
+            // So that the dialer's user, too, is told which setting differs.
+            stream.send(Kind::Card, &encoding::encode(&Card::new(session, pe, &[])?))?;
+        }
+        added.inspect_err(|error| session.keep_out(pe, error))?;
         Ok(Arrival { stream, pe, payload: card.payload })
     }
 
