@@ -54,8 +54,10 @@ impl AllToAll {
         let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: small::MOST };
         let blocks = blocks(team, kind, sends, receives, |pe| Plan::path(heap.runtime(), pe))?;
         let (owner, plan) = (blocks.kind.owner, Plan::new(heap, team, blocks)?);
-        let work = Workspace::new(heap.take(team, plan.workspace_bytes())?, owner);
-        Ok(AllToAll { plan, work })
+        match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
+            Err(full) if full.is_full() => plan.free(team).and(Err(full)),
+            block => Ok(AllToAll { plan, work: Workspace::new(block?, owner) }),
+        }
     }
 
     /// Frees the plan and its workspace. Collective over the team.

@@ -116,11 +116,12 @@ impl Grid {
         self.extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent)).is_some()
     }
 
-    /// Whether a PE has no elements in its pencil along some axis.
+    /// Whether a PE has no elements in its pencil along an axis.
     #[must_use]
-    pub fn has_empty_pencils(&self) -> bool {
-        let split = [(0, 0), (1, 0), (1, 1), (2, 1)];
-        split.iter().any(|&(dim, along)| self.distributed[dim] < self.processes[along])
+    pub fn has_empty_pencils(&self, axis: Axis) -> bool {
+        let fewer =
+            |dim: usize| Grid::split(axis, dim).is_some_and(|along| self.distributed[dim] < self.processes[along]);
+        (0..3).any(fewer)
     }
 
     /// The coordinates of a rank on the process grid.

@@ -137,11 +137,13 @@ fn time_parts(
         }
         Ok::<_, crate::Error>((all, each))
     };
+    if tuning.warmup > 0 {
+        time(tuning.warmup)?;
+    }
     let first = time(1)?;
     if tuning.skip * first.0 > best {
         return Ok((first, Outcome::GivenUp));
     }
-    time(tuning.warmup)?;
     Ok((time(tuning.rounds.max(1))?, Outcome::Measured))
 }
 

@@ -170,8 +170,8 @@ impl Tuning {
             let ranges = grid.processes.into_iter().zip(self.within);
             ranges.into_iter().all(|(number, [least, most])| (least..=most).contains(&number))
         };
-        let wanted =
-            |grid: &Grid| within(grid) && (self.uneven || even(grid)) && (self.empty || !grid.has_empty_pencils());
+        let empty = |grid: &Grid| Axis::ALL.iter().any(|&axis| grid.has_empty_pencils(axis));
+        let wanted = |grid: &Grid| within(grid) && (self.uneven || even(grid)) && (self.empty || !empty(grid));
         let updates = self.round.updates(self, Mode::default());
         let possible = |grid: &Grid| updates.iter().all(|halo| halo.flows(grid, 0).is_ok());
         let grids: Vec<Grid> = all.into_iter().filter(|grid| wanted(grid) && possible(grid)).collect();

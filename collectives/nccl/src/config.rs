@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use symrail_core::CText;
 
 use crate::guard::Failure;
+use crate::one_sided::CONTEXTS;
 
 /// `NCCL_API_MAGIC`
 const MAGIC: c_uint = 0xcafe_beef;
@@ -206,7 +207,7 @@ impl Structure {
             ("nChannelsPerNetPeer", config.channels_per_net_peer, 1, c_int::MAX),
             ("nvlinkCentricSched", config.nvlink_centric_sched, 0, 1),
             ("graphUsageMode", config.graph_usage_mode, 0, 2),
-            ("numRmaCtx", config.num_rma_ctx, 1, c_int::MAX),
+            ("numRmaCtx", config.num_rma_ctx, 1, CONTEXTS as c_int),
             ("maxP2pPeers", config.max_p2p_peers, ANY.0, ANY.1),
             ("graphStreamOrdering", config.graph_stream_ordering, ANY.0, ANY.1),
             ("launchOrderImplicit", config.launch_order_implicit, ANY.0, ANY.1),

@@ -11,9 +11,10 @@ const ID_WORDS: usize = UniqueId::LEN / 8;
 /// Words for each sender: an id, a word that marks its arrival, and one that says that the sender leaves.
 const PLACE_WORDS: usize = ID_WORDS + 2;
 
-/// Words of the board of a communicator of so many ranks. What a rank sends too late is not taken for another's id.
+/// Words of the board of a communicator of so many ranks. What a rank sends too late is not taken for another's id. The
+/// last word is this rank's own: whether a gather of it has failed.
 pub fn board_words(ranks: u32) -> usize {
-    ranks as usize * PLACE_WORDS
+    ranks as usize * PLACE_WORDS + 1
 }
 
 /// All ranks of a communicator, from the view of one of them.
@@ -28,9 +29,20 @@ impl Ranks<'_> {
     /// The words of all ranks, in their order. Collective.
     ///
     /// # Errors
-    /// Names the ranks that have not come in time, or one that is lost.
+    /// Names the ranks that have not come in time, or one that is lost. After an error all further ones fail: what this
+    /// rank has sent may be taken for a part of the next call.
     pub fn gather(&self, own: &[u64]) -> Result<Vec<u64>, Failure> {
-        Ok(with_timeout(self.runtime.timeout(), || self.runtime.team_world()?.gather(own))?)
+        let has_failed = self.board.len() - 1;
+        if self.board.read(has_failed)? != 0 {
+            let why = "an earlier split or window registration of this rank has ended before all ranks had come, and \
+                       others may take its part for that of this call: shrink the communicator instead";
+            return Err(Failure::usage(why));
+        }
+        let gathered = with_timeout(self.runtime.timeout(), || self.runtime.team_world()?.gather(own));
+        if gathered.is_err() {
+            self.board.write(has_failed, 1)?;
+        }
+        Ok(gathered?)
     }
 
     /// An id that the first of these ranks creates for all of them. Collective among them.

@@ -1,5 +1,6 @@
 //! Which NCCL a program has: this one, or another one in the same process, as programs load it that look for it by path.
 
+use std::io::Write;
 use std::sync::Once;
 
 use symrail::Settings;
@@ -13,7 +14,13 @@ pub fn note_once(rank: u32) {
     static NOTED: Once = Once::new();
     NOTED.call_once(|| {
         if rank == 0 && wants_version(std::env::var("NCCL_DEBUG").ok().as_deref()) {
-            println!("NCCL version {} (Symrail {})", version(VERSION), env!("CARGO_PKG_VERSION"));
+            // `println` panics where nobody reads the output.
+            let _ = writeln!(
+                std::io::stdout(),
+                "NCCL version {} (Symrail {})",
+                version(VERSION),
+                env!("CARGO_PKG_VERSION")
+            );
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let expected = Settings::from_env().ok().and_then(|settings| settings.nccl_library);

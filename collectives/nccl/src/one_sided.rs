@@ -120,10 +120,10 @@ impl OneSided {
     pub fn give_up(&self) -> Result<(), Failure> {
         let runtime = self.device.runtime();
         let stopped = self.arrived.as_ptr().wrapping_add(self.arrived.len() - 1);
-        for rank in (0..runtime.n_pes()).filter(|&rank| rank != self.rank) {
-            runtime.signal_op(stopped, u64::from(self.rank) + 1, SignalOp::Set, rank)?;
-        }
-        Ok(())
+        let others = (0..runtime.n_pes()).filter(|&rank| rank != self.rank);
+        // One that is lost does not keep the others from being told.
+        let told = others.map(|rank| runtime.signal_op(stopped, u64::from(self.rank) + 1, SignalOp::Set, rank));
+        Ok(told.fold(Ok(()), Result::and)?)
     }
 
     /// Fails if another rank's failure has ended a call so far.

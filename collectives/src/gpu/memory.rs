@@ -100,14 +100,16 @@ impl SymmetricMemory {
     pub fn signal_given_up(&self) -> Result<()> {
         let runtime = self.members.runtime();
         let word = Abort { by: runtime.my_pe(), lost: None }.to_word();
+        // A PE that is lost does not keep the others from being told.
+        let mut told = Ok(());
         for &(piece, start) in &self.stops {
             let Some(piece) = self.pieces.get(piece) else { continue };
             let stop = piece.start().wrapping_add(start).cast_mut().cast::<u64>();
             for rank in (0..self.members.n()).filter(|&rank| rank != self.members.me()) {
-                runtime.signal_op(stop, word, SignalOp::Set, self.members.pe(rank as usize))?;
+                told = told.and(runtime.signal_op(stop, word, SignalOp::Set, self.members.pe(rank as usize)));
             }
         }
-        Ok(())
+        Ok(told?)
     }
 
     /// Frees all of it. Collective.

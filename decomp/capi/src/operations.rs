@@ -146,11 +146,16 @@ fn check_place(on_gpu: bool, at: Buffers) -> Result<(), Failure> {
 impl GridDesc {
     /// Whether the operation is one that cuDecomp has, too.
     fn allow(&self, wanted: &Wanted) -> Result<(), Failure> {
-        let what = if matches!(wanted, Wanted::Halo(_)) { "halos" } else { "transposes" };
-        if self.grid.has_empty_pencils() {
-            return Err(Failure::unsupported(format!("{what}: a rank has a pencil without elements: use fewer ranks")));
+        let (what, axes) = match wanted {
+            Wanted::Halo(halo) => ("halos", [halo.axis; 2]),
+            Wanted::Transpose(transpose) => ("transposes", [transpose.from, transpose.to]),
+        };
+        match axes.into_iter().find(|&axis| self.grid.has_empty_pencils(axis)) {
+            Some(axis) => Err(Failure::unsupported(format!(
+                "{what}: a rank's {axis:?} pencil has no elements: use another process grid, or fewer ranks"
+            ))),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

@@ -115,6 +115,7 @@ impl EpDeviceLowLatency {
     ) -> PyResult<()> {
         let (parts, form) = ([rows, weights, number], form(encodes));
         self.call(py, stream, |buffers, stream| {
+            buffers.check()?;
             // SAFETY: as above.
             unsafe {
                 match to {
@@ -227,8 +228,11 @@ impl EpDeviceLowLatency {
 
     /// Receives the tokens of all ranks.
     fn receive_dispatch(&self, py: Python<'_>, stream: usize, to: Received) -> PyResult<()> {
-        // SAFETY: as above.
-        self.call(py, stream, |buffers, stream| unsafe { buffers.receive_dispatch(stream, &received(to)) })
+        self.call(py, stream, |buffers, stream| {
+            buffers.check()?;
+            // SAFETY: as above.
+            unsafe { buffers.receive_dispatch(stream, &received(to)) }
+        })
     }
 
     /// Sends back, for each received token, the sum of the experts' rows, times the own tokens' weights. With `receives`
@@ -259,6 +263,7 @@ impl EpDeviceLowLatency {
         let (topk, out, waits, count) = to;
         let form = form(encodes);
         self.call(py, stream, |buffers, stream| {
+            buffers.check()?;
             // SAFETY: as above.
             unsafe { buffers.receive_combine(stream, count, [topk, out, waits], form) }
         })

@@ -259,7 +259,7 @@ class ElasticBuffer:
         if runtime.device is not None:
             import torch
 
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(runtime.device)
         runtime.barrier_all(timeout=self.buffer._timeout)
 
     def _joined(self) -> Any:
