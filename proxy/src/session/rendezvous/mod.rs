@@ -166,12 +166,13 @@ impl Arrival {
     fn new(session: &Session, mut stream: Stream, bytes: &[u8]) -> Result<Arrival> {
         let card: Card = encoding::decode(bytes, "a dialer's card", session.me())?;
         let pe = session.number_for(&card.identity)?;
-        let added = session.add_peer(pe, card.number, &card.connection_info);
-        if matches!(added, Err(Error::Mismatch { .. })) {
+        session.add_peer(pe, card.number, &card.connection_info).inspect_err(|error| {
             // So that the dialer's user, too, is told which setting differs.
-            stream.send(Kind::Card, &encoding::encode(&Card::new(session, pe, &[])?))?;
-        }
-        added.inspect_err(|error| session.keep_out(pe, error))?;
+            if let (Error::Mismatch { .. }, Ok(card)) = (error, Card::new(session, pe, &[])) {
+                let _ = stream.send(Kind::Card, &encoding::encode(&card));
+            }
+            session.keep_out(pe, error);
+        })?;
         Ok(Arrival { stream, pe, payload: card.payload })
     }
 
