@@ -162,7 +162,9 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         its_scales = None if scales is None else empty(scales.dtype, come, groups)
         its_slots = None if topk is None else torch.full((come, k), -1, dtype=torch.int64, device=rows.device)
         its_weights = None if topk is None else torch.zeros((come, k), dtype=torch.float32, device=rows.device)
-        sources = torch.full((come,), -1, dtype=torch.int32, device=rows.device)
+        sources = empty(torch.int32, come)
+        if num_worst_tokens > 0:
+            sources.fill_(-1)
         to = [0 if one is None else one.data_ptr() for one in (received, its_scales, its_slots, its_weights, sources)]
         buffers.receive(stream, routes, given, (to[0], to[1], to[2], to[3], to[4]))
         # The GPU copies rows meanwhile.
