@@ -137,9 +137,7 @@ fn time_parts(
         }
         Ok::<_, crate::Error>((all, each))
     };
-    if tuning.warmup > 0 {
-        time(tuning.warmup)?;
-    }
+    time(tuning.warmup)?;
     let first = time(1)?;
     if tuning.skip * first.0 > best {
         return Ok((first, Outcome::GivenUp));

@@ -132,8 +132,8 @@ pub struct Tuning {
     pub empty: bool,
     /// The least and the most rows, and columns, of process grids.
     pub within: [[usize; 2]; 2],
-    /// The measurement of a candidate stops after its first round if this share of that round's time is more than the
-    /// best candidate's; 0 measures all.
+    /// The measurement of a candidate stops after the first round behind the warm-up if this share of that round's time
+    /// is more than the best candidate's; 0 measures all.
     pub skip: f64,
 }
 
@@ -197,7 +197,7 @@ pub struct Candidate {
     pub processes: [usize; 2],
     /// The mode.
     pub mode: Mode,
-    /// Seconds of a round on the slowest PE: the sum of its parts, by their weights. It is that of the first round if the
+    /// Seconds of a round on the slowest PE: the sum of its parts, by their weights. It is that of the one round if the
     /// measurement stopped there, and 0 if the heap had no space.
     pub seconds: f64,
     /// Seconds of each transpose, or of the updates along X, Y and Z, if they were measured.
@@ -212,7 +212,7 @@ pub struct Candidate {
 pub enum Outcome {
     /// It was measured.
     Measured,
-    /// The measurement stopped after one round: [`Tuning::skip`].
+    /// The measurement stopped after one round behind the warm-up: [`Tuning::skip`].
     GivenUp,
     /// The team's heap has no space for its plans and its workspace.
     NoRoom,
