@@ -28,20 +28,26 @@ fn still(name: &str) -> Option<Shared> {
     }
 }
 
+/// Connects `a` to `b`, by a notification: its delivery makes the connections of the rail, too.
+fn first_notification(a: &Shared, b: &Shared) -> Arc<Peer> {
+    let began = Instant::now();
+    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
+    a.connect(&peer, &b.handle).unwrap();
+    let first = a.notify(&peer, b"first").unwrap();
+    while first.get().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+        a.round(true);
+        b.round(true);
+    }
+    peer
+}
+
 #[test]
 fn a_notification_that_a_peer_took_before_its_goodbye_is_delivered() {
     let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
     let began = Instant::now();
     let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
-    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
-    a.connect(&peer, &b.handle).unwrap();
-    // Its delivery makes the connections of the rail, too.
-    let first = a.notify(&peer, b"first").unwrap();
-    while first.get().is_none() {
-        in_time();
-        a.round(true);
-        b.round(true);
-    }
+    let peer = first_notification(&a, &b);
     let second = a.notify(&peer, b"second").unwrap();
     let taken =
         |message: &[u8]| b.inbox.take(|_| Ok::<(), ()>(())).is_some_and(|found| found.unwrap().message == message);
@@ -123,14 +129,7 @@ fn a_notification_that_its_sender_was_told_about_is_taken_before_the_sender_is_l
     let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
     let began = Instant::now();
     let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
-    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
-    a.connect(&peer, &b.handle).unwrap();
-    let first = a.notify(&peer, b"first").unwrap();
-    while first.get().is_none() {
-        in_time();
-        a.round(true);
-        b.round(true);
-    }
+    let peer = first_notification(&a, &b);
     let second = a.notify(&peer, b"second").unwrap();
     while second.get().is_none() {
         in_time();
