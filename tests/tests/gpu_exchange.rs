@@ -29,7 +29,7 @@ fn pes(n: u32, mapped: bool) -> Vec<Pe> {
 /// PEs of which one accesses another directly, or only through the proxy.
 fn reaching(n: u32, reaches: impl Fn(u32, u32) -> bool) -> Vec<Pe> {
     let all = u64::from(n);
-    let (words, slots) = (Places::word_bytes(all).next_multiple_of(16), Places::slot_bytes(all));
+    let (words, slots) = ((8 + Places::word_bytes(all)).next_multiple_of(16), Places::slot_bytes(all));
     let zeros = |bytes: u64| vec![0u64; bytes as usize / 8];
     let new = |_| Pe {
         heap: zeros(words + 2 * slots),
@@ -39,6 +39,7 @@ fn reaching(n: u32, reaches: impl Fn(u32, u32) -> bool) -> Vec<Pe> {
             me: 0,
             image: 0,
             words: 0,
+            stop: 0,
             inbox: 0,
             outgoing: 0,
             report: 0,
@@ -61,9 +62,9 @@ fn reaching(n: u32, reaches: impl Fn(u32, u32) -> bool) -> Vec<Pe> {
         let (inbox, outgoing) = (base + words, base + words + slots);
         let reached_by = (0..n).map(|other| direct(other, me)).collect();
         let pes = (0..n).map(to).collect();
-        let places = Places { me, image, words: base, inbox, outgoing, report, pes, reached_by };
+        let places = Places { me, image, words: base + 8, stop: base, inbox, outgoing, report, pes, reached_by };
         let first = places.first_words();
-        pe.heap[..first.len()].copy_from_slice(&first);
+        pe.heap[1..=first.len()].copy_from_slice(&first);
         pe.image.copy_from_slice(&places.image());
         pe.places = places;
     }

@@ -26,6 +26,7 @@ fn number(ty: DataType) -> i32 {
 }
 
 /// Offsets of a PE's words, scratch memory, source, destination, and the stage for calls on any memory.
+const STOP: u64 = 56;
 const WORDS: u64 = 64;
 const SCRATCH: u64 = 64 << 10;
 const SOURCE: u64 = 2 << 20;
@@ -64,6 +65,7 @@ impl Pes {
                 let at = Addresses {
                     plan: plan_at,
                     words: base(me) + WORDS,
+                    stop: base(me) + STOP,
                     scratch: base(me) + SCRATCH,
                     capacity,
                     report: report.as_ptr() as u64,

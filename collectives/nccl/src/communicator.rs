@@ -51,9 +51,7 @@ impl Parts {
 
     /// Tells the other ranks that this one has failed. Returns at once.
     fn give_up(&self) -> Result<(), Failure> {
-        let told = self.collectives.give_up();
-        self.one_sided.give_up()?;
-        Ok(told?)
+        Ok(self.collectives.give_up()?)
     }
 
     /// Waits until all launches have ended, except for those of graphs.
@@ -127,7 +125,7 @@ impl Communicator {
         let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
         collectives.accept_any_memory()?;
         collectives.prepare_memory()?;
-        let one_sided = OneSided::new(&device, signals)?;
+        let one_sided = OneSided::new(&device, signals, collectives.stop())?;
         let made = Parts { collectives, one_sided, board: Arc::new(board), runtime, place: Some(place) };
         let direct = made.collectives.is_direct();
         let (waits, signals) = (made.collectives.abort_handle(), made.one_sided.end_waits());

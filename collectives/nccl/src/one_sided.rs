@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
+use symrail::SymSlice;
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, LastUse, PinnedBuffer, Program, Shape, Stream, in_turn};
-use symrail::rounds;
-use symrail::{SignalOp, SymSlice};
+use symrail::rounds::Abort;
 
 use crate::guard::Failure;
 use crate::window::Window;
@@ -58,10 +58,9 @@ impl Signal {
     }
 }
 
-/// Words for the signals of so many ranks, and behind them the one that is not 0 once calls do nothing any more: it has
-/// the number of the rank with the failure, plus 1.
+/// Words for the signals of so many ranks.
 pub fn words(ranks: u32) -> usize {
-    ranks as usize * (CONTEXTS * SIGNALS) as usize + 1
+    ranks as usize * (CONTEXTS * SIGNALS) as usize
 }
 
 struct Kernels {
@@ -76,6 +75,8 @@ pub struct OneSided {
     rank: u32,
     arrived: SymSlice<u64>,
     claimed: DeviceBuffer,
+    /// The communicator's word that is not 0 once no call does anything any more: the rank that has failed, plus 1.
+    stopped: DevicePtr,
     /// Its first word ends waits unless it is 0. The second one has the rank, plus 1, whose failure has
     /// ended a call.
     ended: Arc<PinnedBuffer>,
@@ -87,17 +88,18 @@ pub struct OneSided {
 }
 
 impl OneSided {
-    /// `arrived` has [`words`] words, all 0.
+    /// `arrived` has [`words`] words, all 0; `stopped` is that of the collectives.
     ///
     /// # Errors
     /// The driver's.
-    pub fn new(device: &GpuDevice, arrived: SymSlice<u64>) -> Result<OneSided, Failure> {
+    pub fn new(device: &GpuDevice, arrived: SymSlice<u64>, stopped: DevicePtr) -> Result<OneSided, Failure> {
         let claimed = device.gpu().alloc(8 * arrived.len())?;
         claimed.fill(0)?;
         Ok(OneSided {
             rank: device.runtime().my_pe(),
             arrived,
             claimed,
+            stopped,
             ended: Arc::new(PinnedBuffer::new(device.gpu(), 16)?),
             kernels: None,
             last_send: LastUse::new(device.gpu())?,
@@ -110,20 +112,6 @@ impl OneSided {
     pub fn end_waits(&self) -> impl Fn() + Send + Sync + use<> {
         let ended = Arc::clone(&self.ended);
         move || ended.set_word(0, 1)
-    }
-
-    /// Tells the other ranks that this one has failed: their waits end, and their later calls do nothing. Returns at
-    /// once.
-    ///
-    /// # Errors
-    /// The runtime's: others may then wait until their time-outs.
-    pub fn give_up(&self) -> Result<(), Failure> {
-        let runtime = self.device.runtime();
-        let stopped = self.arrived.as_ptr().wrapping_add(self.arrived.len() - 1);
-        let others = (0..runtime.n_pes()).filter(|&rank| rank != self.rank);
-        // One that is lost does not keep the others from being told.
-        let told = others.map(|rank| runtime.signal_op(stopped, u64::from(self.rank) + 1, SignalOp::Set, rank));
-        Ok(told.fold(Ok(()), Result::and)?)
     }
 
     /// Fails if another rank's failure has ended a call so far.
@@ -170,8 +158,7 @@ impl OneSided {
         self.prepare()?;
         let Some(kernels) = &self.kernels else { return Ok(()) };
         let words = self.device.address(self.arrived.as_ptr().cast());
-        let stopped = words + 8 * (self.arrived.len() as u64 - 1);
-        let ended = self.ended.device().get();
+        let (stopped, ended) = (self.stopped.get(), self.ended.device().get());
         let there = |signal: Signal| [words + 8 * signal.word(self.rank), u64::from(signal.peer), stopped, ended];
         let last = if matches!(call, Call::Wait(_)) { &self.last_wait } else { &self.last_send };
         in_turn(last, stream, |_| {
@@ -240,11 +227,9 @@ fn list(head: [u64; 4], waits: &[(Signal, u64)]) -> [u64; 5 + 2 * WAITS] {
     list
 }
 
-/// The failure of a rank, by its number plus 1; 0 if there is none.
+/// The failure of a rank, by the word of failures; 0 if there is none.
 fn given_up(pe: u32, by: u64) -> Result<(), Failure> {
-    let Some(by) = by.checked_sub(1) else { return Ok(()) };
-    let aborted = rounds::Error::Aborted { pe, what: "a one-sided call", by: by as u32, lost: None };
-    Err(symrail_collectives::Error::Round(aborted).into())
+    Ok(Abort::check(by, pe, "a one-sided call").map_err(symrail_collectives::Error::Round)?)
 }
 
 #[cfg(test)]
@@ -264,8 +249,7 @@ mod tests {
         let words_of =
             |sender| signals.clone().map(move |(context, index)| Signal { peer: 9, context, index }.word(sender));
         let all: BTreeSet<u64> = (0..3).flat_map(words_of).collect();
-        // One more word is for ranks that fail.
-        assert_eq!((all.len(), all.last().copied()), (words(3) - 1, Some(words(3) as u64 - 2)));
+        assert_eq!((all.len(), all.last().copied()), (words(3), Some(words(3) as u64 - 1)));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Addresses {
     pub plan: u64,
     /// Its words in the symmetric heap; [`words`] returns their number.
     pub words: u64,
+    /// The communicator's word for giving up.
+    pub stop: u64,
     /// Its scratch memory in the symmetric heap, and the part size that it is for.
     pub scratch: u64,
     /// See `scratch`.
@@ -59,9 +61,9 @@ pub struct Named {
     pub writers: Vec<usize>,
 }
 
-/// The number of symmetric words of a plan: one for giving up, those in which signals arrive, and those of barriers.
+/// The number of symmetric words of a plan: those in which signals arrive, and those of barriers.
 pub fn words(plan: &Plan) -> usize {
-    1 + most_inbound(plan) + plan.ranks.len()
+    most_inbound(plan) + plan.ranks.len()
 }
 
 fn most_inbound(plan: &Plan) -> usize {
@@ -123,7 +125,7 @@ pub fn encode(plan: &Plan, me: usize, at: &Addresses) -> Result<Image> {
         _ => 0,
     };
     let head = layout::Plan {
-        alarm: Alarm { report: at.report, stop: at.words },
+        alarm: Alarm { report: at.report, stop: at.stop },
         me: me as u64,
         n_ranks: n as u64,
         n_blocks: rank.blocks.len() as u64,
@@ -374,15 +376,15 @@ impl<'a> Lists<'a> {
         let (words, most) = (self.at.words, most_inbound(self.plan));
         let inbound = &self.plan.ranks[self.me].inbound;
         let signals = inbound.iter().enumerate().map(|(i, &from)| {
-            let (arrived, expected) = (words + 8 * (1 + i as u64), expected + 8 * i as u64);
+            let (arrived, expected) = (words + 8 * i as u64, expected + 8 * i as u64);
             Semaphore { arrived, expected, there: 0, mapped: 0, pe: self.at.ranks[from].pe.into() }
         });
-        let barrier = |rank: usize| words + 8 * (1 + most + rank) as u64;
+        let barrier = |rank: usize| words + 8 * (most + rank) as u64;
         let barriers = (0..self.at.ranks.len()).map(|rank| {
             let expected = expected + 8 * (inbound.len() + rank) as u64;
             Semaphore { arrived: barrier(rank), expected, ..self.remote(rank, barrier(self.me)) }
         });
-        let links = self.links.iter().map(|link| self.remote(link.rank, words + 8 * (1 + link.word as u64)));
+        let links = self.links.iter().map(|link| self.remote(link.rank, words + 8 * link.word as u64));
         signals.chain(barriers).chain(links).collect()
     }
 

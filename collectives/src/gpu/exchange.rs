@@ -114,6 +114,8 @@ pub struct Places {
     pub image: u64,
     /// Symmetric words, of [`Places::word_bytes`].
     pub words: u64,
+    /// The communicator's word for giving up.
+    pub stop: u64,
     /// Symmetric slots in which bytes arrive, of [`Places::slot_bytes`].
     pub inbox: u64,
     /// As many slots, from which the proxy puts; 0 if the proxy carries nothing.
@@ -143,11 +145,10 @@ impl Places {
         n * size_of::<Rank>() as u64 + 2 * others_of(n) * lanes_of(n) * 8
     }
 
-    /// Bytes of the symmetric words among `n` PEs: one word for giving up, and for each lane one for full slots and one
-    /// for empty ones.
+    /// Bytes of the symmetric words among `n` PEs: for each lane one for full slots and one for empty ones.
     #[must_use]
     pub fn word_bytes(n: u64) -> u64 {
-        8 * (1 + 2 * others_of(n) * lanes_of(n))
+        8 * 2 * others_of(n) * lanes_of(n)
     }
 
     /// Bytes of the slots among `n` PEs.
@@ -166,7 +167,7 @@ impl Places {
     #[must_use]
     pub fn first_words(&self) -> Vec<u64> {
         let all = self.lanes();
-        [vec![0; 1 + all], vec![SLOTS; all]].concat()
+        [vec![0; all], vec![SLOTS; all]].concat()
     }
 
     /// The image: the ranks, and the awaited count of each lane.
@@ -184,7 +185,7 @@ impl Places {
     fn head(&self, rows: usize) -> ExchangeHead {
         let n = self.pes.len() as u64;
         ExchangeHead {
-            alarm: Alarm { report: self.report, stop: self.words },
+            alarm: Alarm { report: self.report, stop: self.stop },
             ranks: self.image,
             n_ranks: n,
             slot_bytes: slot_of(n),
@@ -200,7 +201,7 @@ impl Places {
         let to = self.pes.get(row.peer as usize).filter(|_| rank != me);
         let to = to.ok_or_else(|| Error::Call(format!("a transfer of PE {me} with PE {rank} of {n}")))?;
         let expected = self.image + n * size_of::<Rank>() as u64;
-        let full = |place: u64| self.words + 8 * (1 + place * lanes);
+        let full = |place: u64| self.words + 8 * place * lanes;
         let empty = |place: u64| full(place) + 8 * self.lanes() as u64;
         let slots = |base: u64, place: u64| base + place * lanes * SLOTS * stride_of(n);
         // The peer's lanes here, and this PE's there.
@@ -257,7 +258,7 @@ impl Exchange {
     pub fn new(device: &GpuDevice, memory: &mut SymmetricMemory, abort: &AbortHandle) -> Result<Self> {
         let members = memory.members().clone();
         let n = u64::from(members.n());
-        let words = memory.take_behind_stop(Places::word_bytes(n) as usize)?;
+        let words = memory.take(Places::word_bytes(n) as usize)?;
         let slots = Places::slot_bytes(n) as usize;
         let inbox = memory.take(slots)?;
         let (me, pes) = (members.me(), reached(device, &members, words));
@@ -274,7 +275,8 @@ impl Exchange {
         let report = abort.report(device.gpu())?;
         let image = device.gpu().alloc(Places::image_bytes(n) as usize)?;
         let report_at = report.device().get();
-        let places = Places { me, image: image.at().get(), words, inbox, outgoing, report: report_at, pes, reached_by };
+        let (image_at, stop) = (image.at().get(), memory.stop());
+        let places = Places { me, image: image_at, words, stop, inbox, outgoing, report: report_at, pes, reached_by };
         image.write(0, &bytes(&places.image()))?;
         // Other PEs may have sent already: their signals are in the words of full slots, which are initially 0.
         let first = places.first_words();
@@ -577,7 +579,7 @@ mod tests {
         let n = 17;
         let pes = (0..n).map(|pe| Reached { pe, distance: None, atomics: false }).collect();
         let reached_by = vec![false; n as usize];
-        let places = Places { me: 3, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes, reached_by };
+        let places = Places { me: 3, image: 0, words: 0, stop: 0, inbox: 0, outgoing: 0, report: 0, pes, reached_by };
         let memory = Memory { at: 0, len: 1 << 20 };
         let with = |peer| [Transfer::Send { to: peer, memory }, Transfer::Receive { from: peer, memory }];
         let transfers: Vec<_> = (0..n).filter(|&peer| peer != 3).flat_map(with).collect();
@@ -593,7 +595,8 @@ mod tests {
         for (n, size) in [(2, Size::Few), (3, Size::Some), (8, Size::Some), (9, Size::Any)] {
             let pes = (0..n).map(|pe| Reached { pe, distance: Some(0), atomics: true }).collect();
             let reached_by = vec![true; n as usize];
-            let places = Places { me: 1, image: 0, words: 0, inbox: 0, outgoing: 0, report: 0, pes, reached_by };
+            let places =
+                Places { me: 1, image: 0, words: 0, stop: 0, inbox: 0, outgoing: 0, report: 0, pes, reached_by };
             let with = |peer| [Transfer::Send { to: peer, memory }, Transfer::Receive { from: peer, memory }];
             let Launches { own, calls } = launches(&places, &(0..n).flat_map(with).collect::<Vec<_>>()).unwrap();
             assert!(own.is_empty(), "the kernel copies the part of the PE itself");
@@ -615,7 +618,7 @@ mod tests {
         let reached_by = vec![false; 3];
         let of = |me| {
             let (pes, reached_by) = (pes.clone(), reached_by.clone());
-            Places { me, image: 0, words: 1 << 20, inbox, outgoing: 0, report: 0, pes, reached_by }
+            Places { me, image: 0, words: 1 << 20, stop: 0, inbox, outgoing: 0, report: 0, pes, reached_by }
         };
         let places = of(1);
         assert!(places.row(Row { peer: 1, receives: true }, 0).is_err());

@@ -30,21 +30,32 @@ impl Current {
 pub(super) struct SymmetricMemory {
     pieces: Vec<Taken>,
     current: Current,
-    /// Words that tell kernels which PE has given up: the chunk of each, and its offset there.
-    stops: Vec<(usize, usize)>,
+    /// The word that tells all kernels which PE has given up (`symrail/semaphore.cuh`): its chunk, and the offset there.
+    stop: (usize, usize),
     members: Members,
     device: GpuDevice,
 }
 
 impl SymmetricMemory {
-    pub fn new(device: &GpuDevice, members: &Members) -> Self {
-        SymmetricMemory {
+    /// Collective.
+    ///
+    /// # Errors
+    /// The runtime's: the heap is exhausted.
+    pub fn new(device: &GpuDevice, members: &Members) -> Result<Self> {
+        let mut memory = SymmetricMemory {
             device: device.clone(),
             members: members.clone(),
             pieces: Vec::new(),
             current: Current::default(),
-            stops: Vec::new(),
-        }
+            stop: (0, 0),
+        };
+        memory.stop = memory.place(8)?;
+        Ok(memory)
+    }
+
+    /// The device's address of the word that is not 0 once a PE has given up: its number, plus 1.
+    pub fn stop(&self) -> u64 {
+        self.address(self.stop)
     }
 
     /// The members whose memory it is.
@@ -59,16 +70,6 @@ impl SymmetricMemory {
     /// The runtime's: the heap is exhausted.
     pub fn take(&mut self, bytes: usize) -> Result<u64> {
         let place = self.place(bytes)?;
-        Ok(self.address(place))
-    }
-
-    /// As [`SymmetricMemory::take`], for memory that begins with the word of an alarm (`symrail/semaphore.cuh`).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn take_behind_stop(&mut self, bytes: usize) -> Result<u64> {
-        let place = self.place(bytes)?;
-        self.stops.push(place);
         Ok(self.address(place))
     }
 
@@ -101,15 +102,11 @@ impl SymmetricMemory {
         let runtime = self.members.runtime();
         let word = Abort { by: runtime.my_pe(), lost: None }.to_word();
         // A PE that is lost does not keep the others from being told.
-        let mut told = Ok(());
-        for &(piece, start) in &self.stops {
-            let Some(piece) = self.pieces.get(piece) else { continue };
-            let stop = piece.start().wrapping_add(start).cast_mut().cast::<u64>();
-            for rank in (0..self.members.n()).filter(|&rank| rank != self.members.me()) {
-                told = told.and(runtime.signal_op(stop, word, SignalOp::Set, self.members.pe(rank as usize)));
-            }
-        }
-        Ok(told?)
+        let (piece, start) = self.stop;
+        let stop = self.pieces[piece].start().wrapping_add(start).cast_mut().cast::<u64>();
+        let others = (0..self.members.n()).filter(|&rank| rank != self.members.me());
+        let told = others.map(|rank| runtime.signal_op(stop, word, SignalOp::Set, self.members.pe(rank as usize)));
+        Ok(told.fold(Ok(()), std::result::Result::and)?)
     }
 
     /// Frees all of it. Collective.

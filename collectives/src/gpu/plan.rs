@@ -93,12 +93,13 @@ impl GpuPlan {
     ) -> Result<Self> {
         let members = memory.members().clone();
         members.suit(&plan)?;
-        let own = memory.take_behind_stop(8 * words(&plan))?;
+        let own = memory.take(8 * words(&plan))?;
         let scratch = memory.take(plan.scratch_memory(capacity) as usize)?;
         let report = abort.report(device.gpu())?;
         let mut at = Addresses {
             plan: 0,
             words: own,
+            stop: memory.stop(),
             scratch,
             capacity,
             report: report.device().get(),

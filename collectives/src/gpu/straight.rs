@@ -129,7 +129,7 @@ pub fn parts(collective: &Collective, n: u64) -> Option<(u64, u64)> {
 pub struct Addresses {
     /// Four words of pinned memory.
     pub report: u64,
-    /// A word for giving up.
+    /// The communicator's word for giving up.
     pub stop: u64,
     /// Packets: see [`Sizes`].
     pub packets: u64,
@@ -331,16 +331,16 @@ impl Straight {
     pub fn new(device: &GpuDevice, memory: &mut SymmetricMemory, abort: &AbortHandle) -> Result<Self> {
         let members = memory.members().clone();
         let sizes = Sizes::of(u64::from(members.n()));
-        let stop = memory.take_behind_stop(8 + sizes.filled() as usize)?;
+        let filled = memory.take(sizes.filled() as usize)?;
         let report = abort.report(device.gpu())?;
         let words = device.gpu().alloc(sizes.words() as usize)?;
         words.write(0, &vec![0; sizes.words() as usize])?;
         let at = Addresses {
             report: report.device().get(),
-            stop,
-            filled: stop + 8,
+            stop: memory.stop(),
+            filled,
             words: words.at().get(),
-            ranks: reached(device, &members, stop),
+            ranks: reached(device, &members, filled),
             ..Addresses::default()
         };
         let early = device.runtime().settings().early_launch && device.gpu().compute_capability().0 >= 9;

@@ -18,7 +18,7 @@
 #define LARGE ((size_t)3 << 20)
 #define SMALL ((size_t)4096)
 #define GUARD 0xEE
-enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, REMOTE = 6, CONTEXTS = 4, IDS = 5 };
+enum { BYTE = 1, F32 = 7, SYMMETRIC = 1, NOT_READY = 600, ARGUMENT = 4, USAGE = 5, REMOTE = 6, CONTEXTS = 4, IDS = 6 };
 /* Indices of signals: data, acknowledgements, barriers, a call without data, and one that no rank sends. */
 enum { DATA = 0, ACK = 1, BARRIER = 2, ALONE = 3, NEVER = 15 };
 
@@ -444,10 +444,21 @@ static void puts_behind(Device source, Window window) {
     put(source, LARGE, next, window, SMALL, DATA, 0);
 }
 
-/* Behind a wait whose time is over puts of any size change nothing at the peer, and this rank gets an error. */
-static void late(Id id, Device source, int is_mapped) {
-    void* memory;
+static void all_reduce(Device source) {
+    NCCL(ncclAllReduce, (Device, Device, size_t, int, int, Comm, Stream), source, source, 8, F32, 0, comm, stream);
+}
+
+static void expect_failed(const char* what) {
     int error = 0;
+    CU(cuStreamSynchronize, (Stream), stream);
+    NCCL(ncclCommGetAsyncError, (Comm, int*), comm, &error);
+    if (error == 0 || error == ARGUMENT || error == USAGE) fail(what, error, REMOTE);
+}
+
+/* Behind a wait whose time is over, that of a collective, too, puts of any size change nothing at the peer, and this
+ * rank gets an error; the other ranks' collectives fail, too, and never use what it has not received. */
+static void late(Id id, Device source, int is_mapped, int by_collective) {
+    void* memory;
     setenv("SYMRAIL_TIMEOUT_S", "5", 1);
     join(id, &comm);
     NCCL(ncclMemAlloc, (void**, size_t), &memory, LARGE + SMALL);
@@ -455,16 +466,21 @@ static void late(Id id, Device source, int is_mapped) {
     fill((Device)memory, GUARD, LARGE + SMALL);
     barrier();
     if (rank == 0) {
-        wait_for(1, 1, NEVER, 0);
+        if (by_collective) all_reduce(source);
+        else wait_for(1, 1, NEVER, 0);
         if (is_mapped) puts_behind(source, window);
-        else send_signal(1, DATA, 0);
-        CU(cuStreamSynchronize, (Stream), stream);
-        NCCL(ncclCommGetAsyncError, (Comm, int*), comm, &error);
-        if (error == 0 || error == ARGUMENT || error == USAGE) fail("a wait whose time is over", error, REMOTE);
-        refused("a put behind an error", try_put(source, 8, rank, window, 0, DATA, 0), error, "");
+        if (is_mapped && !by_collective) all_reduce(source);
+        expect_failed("a wait whose time is over");
+        int code = NCCL_CODE(ncclSignal, (int, int, int, unsigned, Comm, Stream), 1, DATA, 0, 0, comm, stream);
+        if (code == 0) fail("a call behind an error", code, REMOTE);
     }
     meet();
     expect_kept("a put behind a wait whose time is over", (Device)memory, LARGE + SMALL);
+    if (rank != 0 && is_mapped && !by_collective) {
+        all_reduce(source);
+        expect_failed("a collective with a rank that has failed");
+    }
+    meet();
     NCCL(ncclCommAbort, (Comm), comm);
     NCCL(ncclMemFree, (void*), memory);
 }
@@ -569,7 +585,8 @@ static int run(Id* ids, int* pipes) {
     told(other);
     NCCL(ncclCommAbort, (Comm), other);
     NCCL(ncclCommAbort, (Comm), comm);
-    late(ids[4], source, there != NULL);
+    late(ids[4], source, there != NULL, 0);
+    if (there) late(ids[5], source, 1, 1);
     printf("rank %d: through\n", rank);
     return 0;
 }
@@ -591,7 +608,7 @@ int main(int count, char** arguments) {
     if (pipe(pipes) || pipe(pipes + 2) || arrived == MAP_FAILED) return 2;
     for (rank = 0; rank < ranks; rank++)
         if (fork() == 0) {
-            alarm(100);
+            alarm(150);
             nccl = dlopen(arguments[1], RTLD_NOW);
             if (!nccl) {
                 fprintf(stderr, "%s\n", dlerror());

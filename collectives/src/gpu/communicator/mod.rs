@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Gpu, Kernel, LastUse};
+use symrail::kernels::cuda::{DevicePtr, Gpu, Kernel, LastUse};
 use symrail::{Team, TeamHeap};
 
 use super::abort::AbortHandle;
@@ -111,7 +111,7 @@ impl GpuCommunicator {
         let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
         let kind: String = device.gpu().name().chars().map(letter).collect();
         let selection = Selection::agree(&members, GPU, kind, |pe| device.is_mapped(pe))?;
-        let mut memory = SymmetricMemory::new(device, &members);
+        let mut memory = SymmetricMemory::new(device, &members)?;
         let abort = AbortHandle::default();
         let exchange = Exchange::new(device, &mut memory, &abort)?;
         Ok(GpuCommunicator {
@@ -234,6 +234,13 @@ impl GpuCommunicator {
     pub fn give_up(&self) -> Result<()> {
         self.abort.abort();
         self.memory.signal_given_up()
+    }
+
+    /// The address of the symmetric word that is not 0 once a PE has given up: then no call does anything any more. It is
+    /// the number of that PE, plus 1; kernels of this PE may set it, too.
+    #[must_use]
+    pub fn stop(&self) -> DevicePtr {
+        DevicePtr::new(self.memory.stop())
     }
 
     /// A handle with which other threads can abort, while a call is in progress in this one.
