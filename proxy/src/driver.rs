@@ -11,6 +11,7 @@ use std::time::Instant;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use symrail_core::clock;
+use symrail_transport::endpoint::command::Finished;
 
 use crate::engine::Engine;
 
@@ -41,6 +42,7 @@ pub struct Driver {
     pub(crate) bell: EventFd,
     started: Instant,
     idle_task: OnceLock<IdleTask>,
+    take_ends: OnceLock<TakeEnds>,
 }
 
 /// Keeps a device's channels watched. Dropping it ends the watch.
@@ -54,6 +56,12 @@ impl Drop for Watch {
 
 /// The argument of [`Driver::set_idle_task`].
 type IdleTask = Box<dyn Fn() -> IdleWork + Send + Sync>;
+/// The argument of [`Driver::take_ends`].
+type TakeEnds = Box<dyn Fn(&mut Vec<Finished>) + Send + Sync>;
+
+/// How often a thread that wants the engine first tries to lock it before it sleeps: for the time of some polls. To wake
+/// a sleeping thread costs more than most of them.
+const TRIES: u32 = 1000;
 
 /// The work that host threads have left behind, as an idle task found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,6 +125,7 @@ impl Driver {
             bell,
             started: clock::now(),
             idle_task: OnceLock::new(),
+            take_ends: OnceLock::new(),
         })
     }
 
@@ -128,7 +137,11 @@ impl Driver {
     /// As [`Driver::engine`], before the proxy thread's next poll, between whose polls there is next to no time.
     pub(crate) fn engine_first(&self) -> MutexGuard<'_, Engine> {
         self.wanted.fetch_add(1, Ordering::Relaxed);
-        let engine = self.engine();
+        let soon = (0..TRIES).find_map(|_| {
+            std::hint::spin_loop();
+            self.try_engine()
+        });
+        let engine = soon.unwrap_or_else(|| self.engine());
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         engine
     }
@@ -220,6 +233,11 @@ impl Driver {
         let _ = self.idle_task.set(Box::new(idle_task));
     }
 
+    /// Sets what takes the ends of operations after each poll, whoever polls. A second one is ignored.
+    pub(crate) fn take_ends(&self, take: impl Fn(&mut Vec<Finished>) + Send + Sync + 'static) {
+        let _ = self.take_ends.set(Box::new(take));
+    }
+
     /// Notes that a host thread leaves work behind that should be sent soon, whatever the thread does next.
     #[inline]
     pub fn leave_behind(&self) {
@@ -267,6 +285,9 @@ impl Driver {
         self.polls.store(polls, Ordering::Relaxed);
         if polls.is_multiple_of(1024) {
             engine.tick(self.seconds());
+        }
+        if let Some(take) = self.take_ends.get() {
+            take(engine.host_finished());
         }
         events
     }

@@ -43,7 +43,7 @@ mod request;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use symrail_heap::CopyEngine;
@@ -65,7 +65,7 @@ pub use operation::{Context, Place};
 pub use peers::Identity;
 use peers::Peers;
 pub use registered::{Registered, Words};
-use request::Pending;
+use request::Requests;
 pub use request::{Part, Request};
 
 /// Registrations begin at multiples of this in their PE's offsets, as far as their addresses allow, with a gap of at
@@ -108,8 +108,7 @@ pub struct Session {
     closed_links: Arc<ClosedLinks>,
     /// The owners of records of peers' memory, by the peer and the offset.
     owners: Mutex<HashMap<(Pe, u64), u32>>,
-    /// The requests under way, by tag.
-    requests: Mutex<slab::Slab<Pending>>,
+    requests: Requests,
 }
 
 /// The most bytes of a registration: those of an address space.
@@ -202,23 +201,29 @@ impl Session {
         }
         let system =
             |e: std::io::Error| Error::System { what: "starting the transport's thread", reason: e.to_string() };
+        // A thread that never sleeps leaves nothing to callers.
+        let spin = settings.proxy_poll == ProxyPoll::Spin;
+        let delegated = progress == Progress::Delegated || (spin && progress == Progress::Thread);
         let (driver, proxy) = match progress {
             Progress::Caller => (Arc::new(Driver::new(engine).map_err(system)?), None),
             Progress::Thread | Progress::Delegated => {
-                let spin = settings.proxy_poll == ProxyPoll::Spin;
-                let delegated = progress == Progress::Delegated;
                 let core = choice.proxy_cores.first().copied().flatten().filter(|_| !delegated);
                 let options = Options { spin, core, spare_core: delegated || choice.spare_core(1), number: 0 };
                 let proxy = Proxy::start(engine, options).map_err(system)?;
                 (Arc::clone(proxy.driver()), Some(proxy))
             }
         };
+        let requests = Requests::default();
+        driver.take_ends({
+            let requests = requests.clone();
+            move |finished| requests.note_ends(finished)
+        });
         Ok(Session {
             me,
             n_pes,
             driver,
             _proxy: proxy,
-            delegated: progress == Progress::Delegated,
+            delegated,
             polls_seen: AtomicU32::new(0),
             connection_info,
             rails,
@@ -227,7 +232,7 @@ impl Session {
             peers: Mutex::default(),
             closed_links: Arc::default(),
             owners: Mutex::default(),
-            requests: Mutex::default(),
+            requests,
             copy_limit,
             message_limit,
             priority: AtomicPriority::default(),
@@ -471,25 +476,18 @@ impl Session {
     /// one does the work.
     pub fn progress(&self) -> usize {
         if self.delegated {
-            self.driver.expect_traffic();
-            let Some(mut engine) = self.driver.try_engine() else { return 0 };
-            return self.drive_unless_polled(&mut engine);
+            return if self.is_polled() { 0 } else { self.driver.try_poll() };
         }
         // The session's thread leaves the engine to callers that poll it repeatedly.
-        let _turn = self.driver.wait_turn();
-        self.driver.try_engine().map_or(0, |mut engine| self.drive(&mut engine))
+        self.driver.wait_turn().poll()
     }
 
-    /// Polls the engine if nobody has since a caller last looked: a thread that sleeps, or whose core another one has
-    /// taken, may be back after milliseconds only. Returns the number of events.
-    fn drive_unless_polled(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
-        let polled = self.polls_seen.load(Ordering::Relaxed) != self.driver.polls();
-        let events = match polled && !self.driver.rests() {
-            true => self.note_ends(engine),
-            false => self.drive(engine),
-        };
-        self.polls_seen.store(self.driver.polls(), Ordering::Relaxed);
-        events
+    /// Whether the session's thread has polled the engine since a caller last looked. If not, callers do: a thread that
+    /// sleeps, which is woken, or whose core another one has taken, may be back after milliseconds only.
+    fn is_polled(&self) -> bool {
+        self.driver.expect_traffic();
+        let polls = self.driver.polls();
+        self.polls_seen.swap(polls, Ordering::Relaxed) != polls && !self.driver.rests()
     }
 
     /// Waits until the other ends of all links that this session has closed have closed theirs, at most for `limit`.
@@ -560,10 +558,15 @@ mod tests {
 
     /// Two sessions that are connected over these rails.
     fn two(nics: &str, progress: Progress) -> Option<[Session; 2]> {
+        two_with(nics, progress, "adaptive")
+    }
+
+    fn two_with(nics: &str, progress: Progress, proxy_poll: &str) -> Option<[Session; 2]> {
         let settings = Settings::from_iter([
             ("SYMRAIL_TRANSPORT", "libfabric"),
             ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
             ("SYMRAIL_NIC_LIST", nics),
+            ("SYMRAIL_PROXY_POLL", proxy_poll),
         ])
         .unwrap();
         let alone = HostPes::alone(allowed_cpus());
@@ -684,6 +687,27 @@ mod tests {
         drop(sessions);
         assert!(heaps[1][..100_000].iter().all(|&byte| byte == 7));
         drop(std::mem::take(&mut heaps[0]));
+    }
+
+    #[test]
+    fn whoever_polls_notes_the_ends_of_requests() {
+        for (progress, proxy_poll) in [(Progress::Delegated, "adaptive"), (Progress::Thread, "spin")] {
+            let Some(sessions) = two_with("127.0.0.2", progress, proxy_poll) else { return };
+            let mut heaps = [vec![7u8; MEBIBYTE], vec![0u8; MEBIBYTE]];
+            // SAFETY: the sessions are dropped before the heaps.
+            let there = unsafe { sessions[1].register(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+            // SAFETY: the source stays.
+            let request = unsafe { sessions[0].start_put(there.place(0), Source::Stable(heaps[0].as_ptr()), 100_000) };
+            let (request, begun) = (request.unwrap().unwrap(), std::time::Instant::now());
+            while request.outcome().is_none() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the threads do not note it");
+                std::thread::yield_now();
+            }
+            assert!(sessions.iter().all(|session| session.delegated));
+            drop(sessions);
+            assert!(heaps[1][..100_000].iter().all(|&byte| byte == 7));
+            drop(std::mem::take(&mut heaps[0]));
+        }
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Session {
     unsafe fn start(&self, context: Context, places: &[Place<'_>], command: Command) -> Result<()> {
         let Some(pe) = places.first().map(Place::pe) else { return Ok(()) };
         let owner = Owner { issuer: issuer(context), tag: None };
-        let mut engine = self.driver.engine();
+        let mut engine = self.turn_at_engine();
         engine.endpoint().accepts(command.operation(), pe)?;
         self.learn(&mut engine, places)?;
         let mut wait = None;
@@ -221,7 +221,7 @@ impl Session {
             self.driver.poll(&mut engine);
             drop(engine);
             wait.get_or_insert_with(|| Wait::new(self)).step(|| Error::Full { operation: command.operation(), pe })?;
-            engine = self.driver.engine();
+            engine = self.turn_at_engine();
         }
     }
 
@@ -255,7 +255,7 @@ impl Session {
     fn until(&self, operation: Operation, issuer: Issuer, mut done: impl FnMut(&mut Engine) -> bool) -> Result<()> {
         let (mut wait, mut turn) = (Wait::new(self), None);
         loop {
-            let mut engine = self.driver.engine();
+            let mut engine = self.turn_at_engine();
             let mut finished = done(&mut engine);
             if !finished {
                 // Pieces of large operations move one after the other: the limit is for a time without any event.

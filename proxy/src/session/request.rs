@@ -1,10 +1,10 @@
 //! Requests: operations whose ends are tested one by one, without blocking.
 
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use symrail_transport::amo::AmoOp;
 use symrail_transport::endpoint::Part as Counted;
-use symrail_transport::endpoint::command::{Command, Issuer, Owner, Source};
+use symrail_transport::endpoint::command::{Command, Finished, Issuer, Owner, Source};
 use symrail_transport::{Error, Operation, Pe, Result};
 
 use super::Session;
@@ -338,10 +338,10 @@ impl Session {
         }
         let outcome = Arc::new(Outcome::new());
         let pending = Pending { outcome: Arc::clone(&outcome), under_way: 0, failed: None };
-        let tag = symrail_core::lock(&self.requests).insert(pending);
+        let tag = self.requests.lock().insert(pending);
         let owner = Owner { issuer: REQUESTS, tag: Some(tag as u64) };
         let submitted = submit(&mut engine, owner);
-        let mut requests = symrail_core::lock(&self.requests);
+        let mut requests = self.requests.lock();
         match submitted {
             // Ends are noticed under the engine's lock, which is held here.
             Ok(under_way) => requests.get_mut(tag).map_or((), |pending| pending.under_way = under_way),
@@ -364,47 +364,46 @@ impl Session {
     }
 
     /// The engine, for one operation.
-    fn turn_at_engine(&self) -> MutexGuard<'_, Engine> {
+    pub(super) fn turn_at_engine(&self) -> MutexGuard<'_, Engine> {
         if self.delegated { self.driver.engine_first() } else { self.driver.engine() }
     }
 
     /// Has the engine polled: by this thread, or by the session's, which is woken if it sleeps.
     fn advance(&self, engine: &mut MutexGuard<'_, Engine>) {
-        if self.delegated {
-            self.driver.expect_traffic();
-            self.drive_unless_polled(engine);
-        } else {
-            self.drive(engine);
+        if self.delegated && self.is_polled() {
+            return;
         }
+        self.driver.poll(engine);
+    }
+}
+
+/// The requests whose ends were not noticed, by tag.
+#[derive(Clone, Default)]
+pub(super) struct Requests(Arc<Mutex<slab::Slab<Pending>>>);
+
+impl Requests {
+    fn lock(&self) -> MutexGuard<'_, slab::Slab<Pending>> {
+        symrail_core::lock(&self.0)
     }
 
-    /// Polls the engine once, and notes the requests that have ended. Returns the number of events.
-    pub(super) fn drive(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
-        let events = self.driver.poll(engine);
-        self.note_ends(engine);
-        events
-    }
-
-    /// Notes the requests that have ended. Returns their number.
-    pub(super) fn note_ends(&self, engine: &mut MutexGuard<'_, Engine>) -> usize {
-        let finished = engine.host_finished();
-        let ended = finished.len();
-        if ended > 0 {
-            let mut requests = symrail_core::lock(&self.requests);
-            for ended in finished.drain(..).filter(|ended| ended.issuer == REQUESTS) {
-                let tag = ended.tag as usize;
-                let Some(pending) = requests.get_mut(tag) else { continue };
-                pending.under_way -= 1;
-                if let Err(error) = ended.result {
-                    pending.failed.get_or_insert(*error);
-                }
-                if pending.under_way == 0 {
-                    let Pending { outcome, failed, .. } = requests.remove(tag);
-                    // It is set once, since its entry is removed with it.
-                    let _ = outcome.set(failed.map_or(Ok(()), Err));
-                }
+    /// Notes the operations that have ended. It is called under the engine's lock.
+    pub(super) fn note_ends(&self, finished: &mut Vec<Finished>) {
+        if finished.is_empty() {
+            return;
+        }
+        let mut requests = self.lock();
+        for ended in finished.drain(..).filter(|ended| ended.issuer == REQUESTS) {
+            let tag = ended.tag as usize;
+            let Some(pending) = requests.get_mut(tag) else { continue };
+            pending.under_way -= 1;
+            if let Err(error) = ended.result {
+                pending.failed.get_or_insert(*error);
+            }
+            if pending.under_way == 0 {
+                let Pending { outcome, failed, .. } = requests.remove(tag);
+                // It is set once, since its entry is removed with it.
+                let _ = outcome.set(failed.map_or(Ok(()), Err));
             }
         }
-        ended
     }
 }
