@@ -408,7 +408,7 @@ mod tests {
                 let made = Arc::clone(&made);
                 join(Joining::new(Some(gpu), move || {
                     let of_all = rank.ranks().gather(&[gpu as u64])?;
-                    let id = rank.ranks().agree(&[1, 0], || Ok(uid::create(None)?))?;
+                    let id = rank.ranks().agree(&[1, 0], || Ok(uid::create(None)?))?.id;
                     lock(&made).push((of_all, id));
                     Ok(None)
                 }))?;
