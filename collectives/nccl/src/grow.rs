@@ -65,7 +65,7 @@ nccl! {
                 return Err(Failure::argument(format!("a communicator of {before} ranks does not grow to {size}")));
             }
             let id = id.as_ref().map(UniqueId::job).transpose()?;
-            new.set(group::join(Joining::new(Some(parent.gpu), move || {
+            new.set(group::join(Joining::new(Some(comm), move || {
                 let join = |id| Communicator::join(id, own, size as u32).map(Some);
                 ids::join_by(&*parent, |ranks| share(ranks, id), join)
             }))?);

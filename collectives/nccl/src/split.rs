@@ -59,7 +59,7 @@ nccl! {
                 return Err(Failure::argument(format!("the color {color} of a split is below 0")));
             }
             let parent = registry::find(comm)?;
-            let made = group::join(Joining::new(Some(parent.gpu), move || split(&parent, color, key)))?;
+            let made = group::join(Joining::new(Some(comm), move || split(&parent, color, key)))?;
             if color != NO_COLOR {
                 new.set(made);
             }
@@ -92,7 +92,7 @@ nccl! {
                 let rank = parent.rank;
                 return Err(Failure::usage(format!("rank {rank} is excluded, and takes no part in shrinking")));
             }
-            new.set(group::join(Joining::new(Some(parent.gpu), move || {
+            new.set(group::join(Joining::new(Some(comm), move || {
                 if flags == ABORT {
                     parent.revoke()?;
                 }
