@@ -21,6 +21,7 @@ use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::one_sided;
 use crate::rank::Joining;
+use crate::registry;
 use crate::threads::on_each;
 use crate::types::{CudaStream, Handle};
 
@@ -101,8 +102,10 @@ pub fn join(joining: Joining) -> Result<Handle, Failure> {
             None
         }
     });
-    now.map_or(Ok(()), Joining::finish)?;
-    Ok(handle)
+    now.map_or(Ok(()), Joining::finish).map(|()| handle).inspect_err(|_| {
+        // The program does not get the handle.
+        registry::take_not_made(handle);
+    })
 }
 
 impl<C> Group<C> {
@@ -330,7 +333,8 @@ mod tests {
     use symrail_core::lock;
 
     use super::*;
-    use crate::ids::tests::job;
+    use crate::ending::{ncclCommAbort, ncclCommDestroy};
+    use crate::ids::tests::{job, text};
     use crate::one_sided::{Call, Signal};
 
     #[test]
@@ -469,6 +473,24 @@ mod tests {
             made.iter().filter(|made| Some(&made.1) == by).map(|(number, _)| *number).collect::<Vec<_>>()
         };
         assert_eq!([0, 1, 2, 4].map(by_same), [vec![0, 3, 5], vec![1], vec![2], vec![4]]);
+    }
+
+    #[test]
+    fn a_communicator_that_was_not_made_is_ended_once() {
+        let failing = || Joining::new(None, || Err(Failure::usage("another rank has failed")));
+        let (alone, mut grouped) = (failing(), Vec::new());
+        let not_given = alone.handle();
+        assert!(join(alone).is_err() && !registry::take_not_made(not_given));
+        let ended = all(|| {
+            for made in [failing(), Joining::new(None, || Ok(None)), failing()] {
+                grouped.push(join(made)?);
+            }
+            Ok(())
+        });
+        assert!(ended.is_err());
+        assert!(text(registry::find(grouped[0])).contains("its group has failed"));
+        assert_eq!([ncclCommAbort(grouped[0]), ncclCommDestroy(grouped[2])], [0; 2]);
+        assert!(grouped.iter().all(|&gone| ncclCommDestroy(gone) != 0), "they are none any more");
     }
 
     #[test]

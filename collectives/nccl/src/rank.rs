@@ -10,15 +10,16 @@ use symrail_core::lock;
 
 use crate::communicator::Communicator;
 use crate::guard::Failure;
+use crate::loaded;
+use crate::registry::Reserved;
 use crate::types::Handle;
-use crate::{loaded, registry};
 
 /// Makes a communicator, or nothing for a rank that only takes part. Waits for other ranks.
 type Make = Box<dyn FnOnce() -> Result<Option<Communicator>, Failure> + Send>;
 
 /// A rank that joins.
 pub struct Joining {
-    handle: Handle,
+    reserved: Reserved,
     /// The communicator whose ranks pass data to one another for this.
     of: Option<Handle>,
     make: Make,
@@ -30,7 +31,7 @@ impl Joining {
         of: Option<Handle>,
         make: impl FnOnce() -> Result<Option<Communicator>, Failure> + Send + 'static,
     ) -> Joining {
-        Joining { handle: registry::reserve(), of, make: Box::new(make) }
+        Joining { reserved: Reserved::new(), of, make: Box::new(make) }
     }
 
     /// A rank with the current GPU, which joins by an id.
@@ -49,19 +50,18 @@ impl Joining {
 
     /// The communicator's handle, which it has once it is made.
     pub fn handle(&self) -> Handle {
-        self.handle
+        self.reserved.handle()
     }
 
     /// A number that those have in common which are made in their order: those of the same communicator's ranks.
     pub fn among(&self) -> Handle {
-        self.of.unwrap_or(self.handle)
+        self.of.unwrap_or(self.handle())
     }
 
     /// Joins; the handle is then the communicator's. Collective.
     pub fn finish(self) -> Result<(), Failure> {
-        if let Some(made) = (self.make)()? {
-            registry::put(self.handle, made);
-        }
+        let made = (self.make)()?;
+        self.reserved.put(made);
         Ok(())
     }
 }
