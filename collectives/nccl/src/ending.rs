@@ -23,7 +23,7 @@ nccl! {
 
 nccl! {
     fn ncclCommDestroy(comm: Handle) of comm {
-        if comm == 0 {
+        if comm == 0 || registry::take_not_made(comm) {
             return Ok(());
         }
         // Removed after it has ended, so that an abort can find it until then.
@@ -36,7 +36,10 @@ nccl! {
 
 nccl! {
     fn ncclCommAbort(comm: Handle) of comm {
-        if comm == 0 { Ok(()) } else { registry::take(comm)?.abort() }
+        if comm == 0 || registry::take_not_made(comm) {
+            return Ok(());
+        }
+        registry::take(comm)?.abort()
     }
 }
 

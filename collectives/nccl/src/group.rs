@@ -21,6 +21,7 @@ use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::one_sided;
 use crate::rank::Joining;
+use crate::registry;
 use crate::threads::on_each;
 use crate::types::{CudaStream, Handle};
 
@@ -101,8 +102,10 @@ pub fn join(joining: Joining) -> Result<Handle, Failure> {
             None
         }
     });
-    now.map_or(Ok(()), Joining::finish)?;
-    Ok(handle)
+    now.map_or(Ok(()), Joining::finish).map(|()| handle).inspect_err(|_| {
+        // The program does not get the handle.
+        registry::take_not_made(handle);
+    })
 }
 
 impl<C> Group<C> {
@@ -239,17 +242,17 @@ fn end() -> Result<Calls, Failure> {
     })
 }
 
-/// Sorts work by its GPU. The work of each GPU keeps its order.
-fn by_gpu<T>(work: Vec<T>, gpu: impl Fn(&T) -> Option<i32>) -> Vec<Vec<T>> {
-    let mut of_gpus: Vec<(Option<i32>, Vec<T>)> = Vec::new();
+/// Sorts work by a key. The work of each key keeps its order.
+fn sorted<T, K: PartialEq>(work: Vec<T>, key: impl Fn(&T) -> K) -> Vec<Vec<T>> {
+    let mut sorted: Vec<(K, Vec<T>)> = Vec::new();
     for one in work {
-        let gpu = gpu(&one);
-        match of_gpus.iter_mut().find(|(known, _)| *known == gpu) {
+        let key = key(&one);
+        match sorted.iter_mut().find(|(known, _)| *known == key) {
             Some((_, list)) => list.push(one),
-            None => of_gpus.push((gpu, vec![one])),
+            None => sorted.push((key, vec![one])),
         }
     }
-    of_gpus.into_iter().map(|(_, list)| list).collect()
+    sorted.into_iter().map(|(_, list)| list).collect()
 }
 
 /// Merges the lists of GPUs: the first of each, the second of each, and so on. A GPU that accepts no more launches until
@@ -260,16 +263,17 @@ fn in_turns<T>(of_gpus: Vec<Vec<T>>) -> Vec<T> {
     (0..longest).flat_map(|_| lists.iter_mut().filter_map(Iterator::next).collect::<Vec<_>>()).collect()
 }
 
-/// Makes a group's communicators, and begins its calls.
+/// Makes a group's communicators, and begins its calls. Ranks may name communicators in different orders, so they are
+/// made at the same time, except for those of the same communicator's ranks, which pass ids in the order of its calls.
 fn finish((joining, waiting): Calls) -> Result<(), Failure> {
-    let joined = on_each(by_gpu(joining, Joining::gpu), |all| all.into_iter().try_for_each(Joining::finish));
+    let joined = on_each(sorted(joining, Joining::among), |all| all.into_iter().try_for_each(Joining::finish));
     check_joined(joined, &waiting, Communicator::fail)?;
     let first = waiting.first().map(|call| call.communicator.gpu);
     if waiting.iter().all(|call| Some(call.communicator.gpu) == first) {
         return begin_all(waiting, begin, Communicator::fail);
     }
     let launches_only = waiting.iter().all(Waiting::is_prepared);
-    let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
+    let of_gpus = sorted(waiting, |call| call.communicator.gpu);
     if launches_only {
         return begin_all(in_turns(of_gpus), begin, Communicator::fail);
     }
@@ -310,7 +314,7 @@ nccl! {
             estimate::microseconds(&call.work, rank, size, call.communicator.is_direct())
         };
         // GPUs work at the same time.
-        let of_gpus = by_gpu(waiting, |call| Some(call.communicator.gpu));
+        let of_gpus = sorted(waiting, |call| call.communicator.gpu);
         let longest = of_gpus.iter().map(|calls| calls.iter().map(time).sum()).fold(0.0, f64::max);
         if let Some(place) = place {
             place.write(longest);
@@ -323,12 +327,14 @@ nccl! {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
-    use symrail::bootstrap::uid;
+    use symrail::bootstrap::{Bootstrap, uid};
     use symrail_core::lock;
 
     use super::*;
-    use crate::ids::tests::job;
+    use crate::ending::{ncclCommAbort, ncclCommDestroy};
+    use crate::ids::tests::{job, text};
     use crate::one_sided::{Call, Signal};
 
     #[test]
@@ -404,11 +410,11 @@ mod tests {
     fn ranks_of_a_thread_wait_for_one_another_at_the_end_of_their_group() {
         let made = Arc::new(Mutex::new(Vec::new()));
         let ended = all(|| {
-            for (gpu, rank) in (0..).zip(job(2, 30)) {
+            for (place, rank) in (0..).zip(job(2, 30)) {
                 let made = Arc::clone(&made);
-                join(Joining::new(Some(gpu), move || {
-                    let of_all = rank.ranks().gather(&[gpu as u64])?;
-                    let id = rank.ranks().agree(&[1, 0], || Ok(uid::create(None)?))?;
+                join(Joining::new(None, move || {
+                    let of_all = rank.ranks().gather(&[place])?;
+                    let id = rank.ranks().agree(&[1, 0], || Ok(uid::create(None)?))?.id;
                     lock(&made).push((of_all, id));
                     Ok(None)
                 }))?;
@@ -420,6 +426,71 @@ mod tests {
         let made = lock(&made);
         assert_eq!((made.len(), &made[0].0), (2, &vec![0, 1]));
         assert!(made[0] == made[1]);
+    }
+
+    #[test]
+    fn communicators_of_a_group_do_not_wait_for_one_another() {
+        // Pairs in a ring, and each rank begins with the one before it.
+        const RANKS: usize = 3;
+        let ids: Vec<_> = (0..RANKS).map(|_| uid::create(None).unwrap()).collect();
+        let pairs = |rank: usize| [((rank + RANKS - 1) % RANKS, 1), (rank, 0)].map(|(pair, place)| (ids[pair], place));
+        std::thread::scope(|scope| {
+            for rank in 0..RANKS {
+                let pairs = pairs(rank);
+                scope.spawn(move || {
+                    let ended = all(|| {
+                        for (id, place) in pairs {
+                            join(Joining::new(None, move || {
+                                uid::open_within(id, place, 2, Duration::from_secs(20))?.barrier()?;
+                                Ok(None)
+                            }))?;
+                        }
+                        Ok(())
+                    });
+                    ended.unwrap();
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn communicators_of_the_same_ranks_are_made_in_their_order() {
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let ended = all(|| {
+            for (number, of) in (0..).zip([Some(7), Some(8), None, Some(7), None, Some(7)]) {
+                let made = Arc::clone(&made);
+                join(Joining::new(of, move || {
+                    lock(&made).push((number, std::thread::current().id()));
+                    Ok(None)
+                }))?;
+            }
+            Ok(())
+        });
+        ended.unwrap();
+        let made = lock(&made);
+        let by_same = |number: usize| {
+            let by = made.iter().find_map(|(one, by)| (*one == number).then_some(by));
+            made.iter().filter(|made| Some(&made.1) == by).map(|(number, _)| *number).collect::<Vec<_>>()
+        };
+        assert_eq!([0, 1, 2, 4].map(by_same), [vec![0, 3, 5], vec![1], vec![2], vec![4]]);
+    }
+
+    #[test]
+    fn a_communicator_that_was_not_made_is_ended_once() {
+        let failing = || Joining::new(None, || Err(Failure::usage("another rank has failed")));
+        let (alone, mut grouped) = (failing(), Vec::new());
+        let not_given = alone.handle();
+        assert!(join(alone).is_err() && !registry::take_not_made(not_given));
+        let ended = all(|| {
+            for made in [failing(), Joining::new(None, || Ok(None)), failing()] {
+                grouped.push(join(made)?);
+            }
+            Ok(())
+        });
+        assert!(ended.is_err());
+        assert!(text(registry::find(grouped[0])).contains("its group has failed"));
+        assert_eq!([ncclCommAbort(grouped[0]), ncclCommDestroy(grouped[2])], [0; 2]);
+        assert!(grouped.iter().all(|&gone| ncclCommDestroy(gone) != 0), "they are none any more");
     }
 
     #[test]

@@ -9,25 +9,23 @@ use crate::communicator::Communicator;
 use crate::config::Structure;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
+use crate::ids::{self, Passed, Ranks};
 use crate::joining::{self, new_id};
 use crate::rank::Joining;
 use crate::types::{Handle, UniqueId};
 use crate::{group, registry};
 
 /// Gives all ranks the id of the first rank that has one. Collective.
-fn share(parent: &Communicator, id: Option<uid::UniqueId>) -> Result<uid::UniqueId, Failure> {
-    parent.with(|inside| {
-        inside.collectives.gpu().bind()?;
-        let given = inside.ranks.gather(&[u64::from(id.is_some())])?;
-        let Some(root) = (0..).zip(&given).find_map(|(rank, &given)| (given != 0).then_some(rank)) else {
-            return Err(Failure::argument("no rank has an id: one of them passes that of ncclCommGetUniqueId"));
-        };
-        let others = (0..parent.size).filter(|&rank| rank != parent.rank);
-        match id {
-            Some(id) if root == parent.rank => inside.ranks.send(&id, others).map(|()| id),
-            _ => inside.ranks.receive(root),
-        }
-    })
+fn share(ranks: Ranks<'_>, id: Option<uid::UniqueId>) -> Result<Passed, Failure> {
+    let given = ranks.gather(&[u64::from(id.is_some())])?;
+    let Some(root) = (0..).zip(&given).find_map(|(rank, &given)| (given != 0).then_some(rank)) else {
+        return Err(Failure::argument("no rank has an id: one of them passes that of ncclCommGetUniqueId"));
+    };
+    let own = ranks.runtime.my_pe();
+    match id {
+        Some(id) if root == own => ranks.send(id, (0..ranks.runtime.n_pes()).filter(|&rank| rank != own).collect()),
+        _ => ranks.receive(root),
+    }
 }
 
 nccl! {
@@ -67,9 +65,9 @@ nccl! {
                 return Err(Failure::argument(format!("a communicator of {before} ranks does not grow to {size}")));
             }
             let id = id.as_ref().map(UniqueId::job).transpose()?;
-            new.set(group::join(Joining::new(Some(parent.gpu), move || {
-                let id = share(&parent, id)?;
-                Communicator::join(id, own, size as u32).map(Some)
+            new.set(group::join(Joining::new(Some(comm), move || {
+                let join = |id| Communicator::join(id, own, size as u32).map(Some);
+                ids::join_by(&*parent, |ranks| share(ranks, id), join)
             }))?);
             Ok(())
         })

@@ -1,18 +1,35 @@
 //! Ids of further communicators, which ranks of a communicator pass to one another. Each wait ends within
 //! `SYMRAIL_TIMEOUT_S`.
+//!
+//! An attempt to join may fail on some ranks, or be ended on one before another has come; then each rank tries again
+//! when it will, so ranks need not have made equally many attempts. For this the sender numbers its ids, 1, 2 and so
+//! on, and puts an id with its number as an offer. When its attempt fails it withdraws the offer, and each receiver
+//! keeps the number of the last id that it has taken from the sender. Therefore:
+//! - A receiver takes an id of the sender's present attempt only: those of earlier ones are withdrawn, or replaced. If
+//!   it took one while the sender's attempt failed, its own attempt fails with that, and takes that id no more.
+//! - It takes any later number, so it does not matter how many attempts it has made, or missed. If it comes first it
+//!   waits for the next offer; if the sender does, the offer stays until the sender has joined or has given up.
+
+use std::sync::atomic::{Ordering, fence};
 
 use symrail::bootstrap::uid::UniqueId;
-use symrail::{Cmp, Error, Runtime, SignalUpdate, SymSlice, with_timeout};
+use symrail::{Cmp, Error, Runtime, SignalOp, SignalUpdate, SymSlice, with_timeout};
 
 use crate::guard::Failure;
 
 /// Words of an id of a job.
 const ID_WORDS: usize = UniqueId::LEN / 8;
-/// Words for each sender: an id, a word that marks its arrival, and one that says that the sender leaves.
-const PLACE_WORDS: usize = ID_WORDS + 2;
+/// Where a sender's place has the number of the id that it offers, or 0; behind the id. In a rank's own place: the
+/// number of its last offer.
+const OFFERED: usize = ID_WORDS;
+/// Where it has the number of the last id that this rank has taken from the sender.
+const TAKEN: usize = ID_WORDS + 1;
+/// Where it has a word that says that the sender leaves.
+const LEAVES: usize = ID_WORDS + 2;
+const PLACE_WORDS: usize = ID_WORDS + 3;
 
-/// Words of the board of a communicator of so many ranks. What a rank sends too late is not taken for another's id. The
-/// last word is this rank's own: whether a gather of it has failed.
+/// Words of the board of a communicator of so many ranks: a place for each sender. The last word is this rank's own:
+/// whether a gather of it has failed.
 pub fn board_words(ranks: u32) -> usize {
     ranks as usize * PLACE_WORDS + 1
 }
@@ -21,7 +38,7 @@ pub fn board_words(ranks: u32) -> usize {
 #[derive(Clone, Copy)]
 pub struct Ranks<'a> {
     pub runtime: &'a Runtime,
-    /// [`board_words`] words, all 0 unless an id is there or a rank leaves.
+    /// [`board_words`] words, all 0 at first.
     pub board: &'a SymSlice<u64>,
 }
 
@@ -53,40 +70,67 @@ impl Ranks<'_> {
         &self,
         members: &[u32],
         create: impl FnOnce() -> Result<UniqueId, Failure>,
-    ) -> Result<UniqueId, Failure> {
+    ) -> Result<Passed, Failure> {
         if let Some(&first) = members.first().filter(|&&first| first != self.runtime.my_pe()) {
             return self.receive(first);
         }
-        let id = create()?;
-        self.send(&id, members.iter().skip(1).copied())?;
-        Ok(id)
+        self.send(create()?, members.iter().skip(1).copied().collect())
     }
 
-    /// Sends an id to ranks, which receive it.
-    pub fn send(&self, id: &UniqueId, to: impl Iterator<Item = u32>) -> Result<(), Failure> {
+    /// Offers an id to ranks, which receive it.
+    pub fn send(&self, id: UniqueId, to: Vec<u32>) -> Result<Passed, Failure> {
         let words: Vec<u64> = id.to_bytes().chunks(8).map(word).collect();
-        let place = self.runtime.my_pe() as usize * PLACE_WORDS;
-        for rank in to {
-            self.board.put_signal(place, &words, SignalUpdate::set((self.board, place + ID_WORDS), 1), rank)?;
+        let place = self.place(self.runtime.my_pe());
+        let number = self.board.read(place + OFFERED)? + 1;
+        self.board.write(place + OFFERED, number)?;
+        let offer = SignalUpdate::set((&**self.board, place + OFFERED), number);
+        // The words of an offer follow the end of the one before. A failure is that of an earlier operation; if it was
+        // with a receiver, an id of two ids' words is refused there.
+        let _ = self.runtime.operations().fence();
+        let offered = to.iter().try_for_each(|&rank| self.board.put_signal(place, &words, offer, rank));
+        match offered {
+            Ok(()) => Ok(Passed { id, to }),
+            Err(error) => {
+                self.withdraw(&to);
+                Err(error.into())
+            }
         }
-        Ok(())
     }
 
-    /// Receives the id that rank `from` puts here. Other ranks may be lost.
+    /// Withdraws this rank's offer. Ranks that it does not reach are lost, or learn that this one is.
+    fn withdraw(&self, to: &[u32]) {
+        let offered = self.place(self.runtime.my_pe()) + OFFERED;
+        to.iter().for_each(|&rank| drop(self.board.signal_op(offered, 0, SignalOp::Set, rank)));
+        let _ = with_timeout(self.runtime.timeout(), || self.runtime.quiet());
+    }
+
+    /// Receives the id that rank `from` offers. Other ranks may be lost.
     ///
     /// # Errors
-    /// Names the rank if it is lost, or sends none in time.
-    pub fn receive(&self, from: u32) -> Result<UniqueId, Failure> {
-        let place = from as usize * PLACE_WORDS;
-        with_timeout(self.runtime.timeout(), || {
-            self.board.wait_in_from("a wait for the id of a communicator", place + ID_WORDS, Cmp::Ne, 0, from)
+    /// Names the rank if it is lost, or offers none in time.
+    pub fn receive(&self, from: u32) -> Result<Passed, Failure> {
+        let place = self.place(from);
+        let taken = self.board.read(place + TAKEN)?;
+        let (number, words) = with_timeout(self.runtime.timeout(), || {
+            loop {
+                let what = "a wait for the id of a communicator";
+                let number = self.board.wait_in_from(what, place + OFFERED, Cmp::Gt, taken, from)?;
+                let words: Vec<u64> = (0..ID_WORDS).map(|i| self.board.read(place + i)).collect::<Result<_, _>>()?;
+                fence(Ordering::Acquire);
+                // Otherwise it was withdrawn meanwhile, and the words may be those of two ids.
+                if self.board.read(place + OFFERED)? == number {
+                    return Ok::<_, Error>((number, words));
+                }
+            }
         })?;
-        let mut bytes = [0; UniqueId::LEN];
-        for (i, bytes) in bytes.chunks_mut(8).enumerate() {
-            bytes.copy_from_slice(&self.board.read(place + i)?.to_le_bytes());
-        }
-        self.board.write(place + ID_WORDS, 0)?;
-        Ok(UniqueId::from_bytes(&bytes)?)
+        self.board.write(place + TAKEN, number)?;
+        let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
+        Ok(Passed { id: UniqueId::from_bytes(&bytes)?, to: Vec::new() })
+    }
+
+    /// Where the place of a sender begins.
+    fn place(&self, sender: u32) -> usize {
+        sender as usize * PLACE_WORDS
     }
 
     /// Leaves with all ranks that have not been lost and have not left: none of their proxies writes here afterwards.
@@ -94,7 +138,7 @@ impl Ranks<'_> {
     /// # Errors
     /// Names a rank that has not come in the caller's time.
     pub fn leave(&self) -> Result<(), Error> {
-        let place = |rank: u32| rank as usize * PLACE_WORDS + ID_WORDS + 1;
+        let place = |rank| self.place(rank) + LEAVES;
         let (me, n) = (self.runtime.my_pe(), self.runtime.n_pes());
         let others = || (0..n).filter(move |&rank| rank != me);
         // The words follow this rank's data, and precede the barrier: who leaves it has said so to all. A rank that
@@ -112,6 +156,37 @@ impl Ranks<'_> {
             waited => waited,
         }
     }
+}
+
+/// An id that was passed on.
+pub struct Passed {
+    pub id: UniqueId,
+    /// The ranks to which this one offers it.
+    to: Vec<u32>,
+}
+
+/// What passes ids among its ranks.
+pub trait Parent {
+    /// Calls `body` with the ranks, unless they are gone.
+    fn with_ranks<R>(&self, body: impl FnOnce(Ranks<'_>) -> Result<R, Failure>) -> Result<R, Failure>;
+}
+
+/// Joins a communicator by an id that ranks of `parent` pass to one another by `pass`. Collective among them.
+///
+/// # Errors
+/// Those of `pass` and `join`; the ranks can then try again.
+pub fn join_by<M>(
+    parent: &impl Parent,
+    pass: impl FnOnce(Ranks<'_>) -> Result<Passed, Failure>,
+    join: impl FnOnce(UniqueId) -> Result<M, Failure>,
+) -> Result<M, Failure> {
+    let Passed { id, to } = parent.with_ranks(pass)?;
+    join(id).inspect_err(|_| {
+        let _ = parent.with_ranks(|ranks| {
+            ranks.withdraw(&to);
+            Ok(())
+        });
+    })
 }
 
 /// Whether a wait, or an operation of it, ended because a PE is lost or has left.
@@ -147,6 +222,12 @@ pub mod tests {
     impl Rank {
         pub fn ranks(&self) -> Ranks<'_> {
             Ranks { runtime: &self.runtime, board: &self.board }
+        }
+    }
+
+    impl Parent for Rank {
+        fn with_ranks<R>(&self, body: impl FnOnce(Ranks<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
+            body(self.ranks())
         }
     }
 
@@ -204,8 +285,8 @@ pub mod tests {
         let none = || Err(Failure::usage("another one creates it"));
         let error = text(ranks[1].ranks().agree(&[0, 1], none));
         assert!(error.contains("missing there: PE 0"), "{error}");
-        let id = ranks[0].ranks().agree(&[0, 1], || Ok(uid::create(None)?)).unwrap();
-        assert_eq!(ranks[1].ranks().agree(&[0, 1], none).unwrap(), id);
+        let id = ranks[0].ranks().agree(&[0, 1], || Ok(uid::create(None)?)).unwrap().id;
+        assert_eq!(ranks[1].ranks().agree(&[0, 1], none).unwrap().id, id);
     }
 
     #[test]
@@ -224,5 +305,42 @@ pub mod tests {
         drop(ranks.remove(0));
         let error = text(ranks[0].ranks().agree(&[0, 1], || Err(Failure::usage("another one creates it"))));
         assert!(error.contains("PE 0 does not answer"), "{error}");
+    }
+
+    #[test]
+    fn ranks_that_try_again_come_to_the_same_attempt() {
+        let ranks = job(2, 2);
+        let [sender, receiver] = [0, 1].map(|rank: usize| {
+            let rank = &ranks[rank];
+            move |join: &mut dyn FnMut(UniqueId) -> Result<UniqueId, Failure>| {
+                join_by(rank, |ranks| ranks.agree(&[0, 1], || Ok(uid::create(None)?)), join)
+            }
+        });
+        let mut alone = |_| Err(Failure::usage("the others have not come"));
+        let mut joined = Ok;
+        // Each is alone, the receiver first.
+        for _ in 0..2 {
+            assert!(text(receiver(&mut joined)).contains("missing there: PE 0"));
+            assert!(text(sender(&mut alone)).contains("have not come"));
+        }
+        // The receiver does not come to the sender's earlier attempts, but to the present one, whoever is first.
+        assert!(text(receiver(&mut joined)).contains("missing there: PE 0"));
+        sender(&mut |id| {
+            assert_eq!(receiver(&mut joined).unwrap(), id);
+            Ok(id)
+        })
+        .unwrap();
+        let (one, other) = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| receiver(&mut Ok).unwrap());
+            (sender(&mut joined).unwrap(), waiting.join().unwrap())
+        });
+        assert_eq!(one, other);
+        // An attempt that fails on both is over, also while its id is still offered.
+        sender(&mut |_| {
+            assert!(text(receiver(&mut |_| Err(Failure::usage("it left")))).contains("it left"));
+            assert!(text(receiver(&mut Ok)).contains("missing there: PE 0"));
+            Err(Failure::usage("the others have not come"))
+        })
+        .unwrap_err();
     }
 }

@@ -10,33 +10,35 @@ use symrail_core::lock;
 
 use crate::communicator::Communicator;
 use crate::guard::Failure;
+use crate::loaded;
+use crate::registry::Reserved;
 use crate::types::Handle;
-use crate::{loaded, registry};
 
 /// Makes a communicator, or nothing for a rank that only takes part. Waits for other ranks.
 type Make = Box<dyn FnOnce() -> Result<Option<Communicator>, Failure> + Send>;
 
 /// A rank that joins.
 pub struct Joining {
-    handle: Handle,
-    gpu: Option<i32>,
+    reserved: Reserved,
+    /// The communicator whose ranks pass data to one another for this.
+    of: Option<Handle>,
     make: Make,
 }
 
 impl Joining {
-    /// A rank with this GPU, which joins by `make`.
+    /// A rank that joins by `make`, on whatever thread. Ranks of the communicator `of` pass data to one another for it.
     pub fn new(
-        gpu: Option<i32>,
+        of: Option<Handle>,
         make: impl FnOnce() -> Result<Option<Communicator>, Failure> + Send + 'static,
     ) -> Joining {
-        Joining { handle: registry::reserve(), gpu, make: Box::new(make) }
+        Joining { reserved: Reserved::new(), of, make: Box::new(make) }
     }
 
     /// A rank with the current GPU, which joins by an id.
     pub fn by_id(id: uid::UniqueId, rank: u32, size: u32) -> Result<Joining, Failure> {
         let gpu = Gpu::current();
         let claim = Claim::new(id, rank, gpu)?;
-        Ok(Joining::new(gpu, move || {
+        Ok(Joining::new(None, move || {
             // It stays current until the communicator has it.
             let _gpu = gpu.map(Gpu::open).transpose()?;
             loaded::note_once(rank);
@@ -48,19 +50,18 @@ impl Joining {
 
     /// The communicator's handle, which it has once it is made.
     pub fn handle(&self) -> Handle {
-        self.handle
+        self.reserved.handle()
     }
 
-    /// The GPU that the communicator will have.
-    pub fn gpu(&self) -> Option<i32> {
-        self.gpu
+    /// A number that those have in common which are made in their order: those of the same communicator's ranks.
+    pub fn among(&self) -> Handle {
+        self.of.unwrap_or(self.handle())
     }
 
     /// Joins; the handle is then the communicator's. Collective.
     pub fn finish(self) -> Result<(), Failure> {
-        if let Some(made) = (self.make)()? {
-            registry::put(self.handle, made);
-        }
+        let made = (self.make)()?;
+        self.reserved.put(made);
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! Handles, and their communicators: an invalid handle is an error, not a crash.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
+use symrail_core::lock;
 use symrail_core::registry::{Registry, is_known, number};
 
 use crate::communicator::Communicator;
@@ -10,14 +12,39 @@ use crate::types::Handle;
 
 static COMMUNICATORS: Registry<Communicator> = Registry::new();
 
+/// The handles of communicators that were to be made, and were not. Programs have those of groups, and end them.
+static NOT_MADE: Mutex<BTreeSet<Handle>> = Mutex::new(BTreeSet::new());
+
 /// A handle, which has no communicator yet.
-pub fn reserve() -> Handle {
-    number()
+pub struct Reserved(Handle);
+
+impl Reserved {
+    pub fn new() -> Reserved {
+        Reserved(number())
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.0
+    }
+
+    /// Gives the handle its communicator. Without one it was not for a communicator.
+    pub fn put(self, communicator: Option<Communicator>) {
+        if let Some(communicator) = communicator {
+            COMMUNICATORS.put(self.0, communicator);
+        }
+        std::mem::forget(self);
+    }
 }
 
-/// Gives a reserved handle its communicator.
-pub fn put(handle: Handle, communicator: Communicator) {
-    COMMUNICATORS.put(handle, communicator);
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        lock(&NOT_MADE).insert(self.0);
+    }
+}
+
+/// Whether this is the handle of a communicator that was not made. It is no handle any more.
+pub fn take_not_made(handle: Handle) -> bool {
+    lock(&NOT_MADE).remove(&handle)
 }
 
 /// The communicator of a handle.
@@ -37,6 +64,11 @@ pub fn take(handle: Handle) -> Result<Arc<Communicator>, Failure> {
 }
 
 fn unknown(handle: Handle) -> Failure {
+    if lock(&NOT_MADE).contains(&handle) {
+        return Failure::argument(format!(
+            "{handle:#x} is no communicator: it was not made, since its group has failed"
+        ));
+    }
     Failure::argument(format!("{handle:#x} is no communicator, or none any more"))
 }
 

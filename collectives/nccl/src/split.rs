@@ -9,6 +9,7 @@ use crate::communicator::Communicator;
 use crate::config::Structure;
 use crate::export::nccl;
 use crate::guard::{Failure, given};
+use crate::ids::{self, Parent, Ranks};
 use crate::joining::new_id;
 use crate::rank::Joining;
 use crate::types::{Handle, NO_COLOR};
@@ -17,14 +18,20 @@ use crate::{group, registry};
 /// `NCCL_SHRINK_ABORT`
 const ABORT: c_int = 1;
 
+impl Parent for Communicator {
+    fn with_ranks<R>(&self, body: impl FnOnce(Ranks<'_>) -> Result<R, Failure>) -> Result<R, Failure> {
+        self.with(|inside| {
+            inside.collectives.gpu().bind()?;
+            body(inside.ranks)
+        })
+    }
+}
+
 /// Joins a communicator of these ranks, of which this one is one. Collective among them.
 fn join(parent: &Communicator, members: &[u32]) -> Result<Option<Communicator>, Failure> {
-    let id = parent.with(|inside| {
-        inside.collectives.gpu().bind()?;
-        inside.ranks.agree(members, new_id)
-    })?;
     let place = members.iter().position(|&rank| rank == parent.rank).unwrap_or(0);
-    Communicator::join(id, place as u32, members.len() as u32).map(Some)
+    let join = |id| Communicator::join(id, place as u32, members.len() as u32).map(Some);
+    ids::join_by(parent, |ranks| ranks.agree(members, new_id), join)
 }
 
 /// Joins a communicator of the ranks of a color; nothing if this rank has none. Collective.
@@ -52,7 +59,7 @@ nccl! {
                 return Err(Failure::argument(format!("the color {color} of a split is below 0")));
             }
             let parent = registry::find(comm)?;
-            let made = group::join(Joining::new(Some(parent.gpu), move || split(&parent, color, key)))?;
+            let made = group::join(Joining::new(Some(comm), move || split(&parent, color, key)))?;
             if color != NO_COLOR {
                 new.set(made);
             }
@@ -85,7 +92,7 @@ nccl! {
                 let rank = parent.rank;
                 return Err(Failure::usage(format!("rank {rank} is excluded, and takes no part in shrinking")));
             }
-            new.set(group::join(Joining::new(Some(parent.gpu), move || {
+            new.set(group::join(Joining::new(Some(comm), move || {
                 if flags == ABORT {
                     parent.revoke()?;
                 }

@@ -177,7 +177,10 @@ mod tests {
                 let stayed = elsewhere.join().unwrap().unwrap();
                 match stayed {
                     None => left.unwrap(),
-                    Some(_) => assert!(text(left).contains("PE 2")),
+                    Some(_) => {
+                        let why = text(left);
+                        assert!(why.contains("PE 2"), "{why}");
+                    }
                 }
             });
         }

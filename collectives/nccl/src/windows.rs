@@ -31,7 +31,7 @@ nccl! {
             if flags & SYMMETRIC == 0 {
                 communicator.windows.put(window, Window::own(comm, at));
             } else {
-                group::join(Joining::new(Some(communicator.gpu), move || {
+                group::join(Joining::new(Some(comm), move || {
                     let made = communicator.with(|inside| {
                         // The others wait for this rank in any case.
                         let prepared = inside.one_sided.prepare();

@@ -265,6 +265,7 @@ fn two_ranks_of_an_id_in_a_group_are_refused_at_once() {
     let [start, end] = ["ncclGroupStart", "ncclGroupEnd"].map(function::<extern "C" fn() -> c_int>);
     let init = function::<extern "C" fn(*mut Handle, c_int, UniqueId, c_int) -> c_int>("ncclCommInitRank");
     let count = function::<extern "C" fn(Handle, *mut c_int) -> c_int>("ncclCommCount");
+    let abort = function::<extern "C" fn(Handle) -> c_int>("ncclCommAbort");
     let mut id = UniqueId([0; 128]);
     assert_eq!(function::<extern "C" fn(*mut UniqueId) -> c_int>("ncclGetUniqueId")(&raw mut id), 0);
     for _ in 0..2 {
@@ -278,6 +279,7 @@ fn two_ranks_of_an_id_in_a_group_are_refused_at_once() {
         assert!(!new[0].is_null() && new[1].is_null());
         let mut size = 0;
         assert_eq!(count(new[0], &raw mut size), INVALID_ARGUMENT, "it was not made");
+        assert_eq!([abort(new[0]), abort(new[0])], [0, INVALID_ARGUMENT], "cleaning up after it succeeds, once");
     }
 }
 
