@@ -324,6 +324,8 @@ python() {
     case_of "PyTorch's symmetric memory by $backend" $staged TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 \
       $each -- python3 "$tests/gpu/symmetric_memory.py" $backend "$work"
   done
+  case_of "PyTorch's symmetric memory, a signal that does not come" $staged TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES=1 \
+    $each -- python3 "$tests/gpu/symmetric_memory.py" SYMRAIL "$work" late
   case_of "PyTorch's symmetric memory by both" python3 "$tests/gpu/symmetric_memory.py" compare "$work"
   sed -n '/^# streams.py/,/^```/{/^```/!p}' "$root/docs/python.md" > "$work/streams.py"
   case_of "the example of docs/python.md" PYTHONPATH="$bin/python" python3 -m torch.distributed.run --nproc-per-node $pes "$work/streams.py"

@@ -1,5 +1,5 @@
-//! Runs the kernels of `cu/collectives.cu` and `cu/stream.cu` on threads of this machine. That needs a C++ compiler,
-//! but no GPU and no CUDA.
+//! Runs the kernels of `cu/collectives.cu` and `cu/stream.cu`, and those for PyTorch, on threads of this machine. That
+//! needs a C++ compiler, but no GPU and no CUDA.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,4 +16,10 @@ fn kernels_of_collectives_do_what_they_say() {
 fn behind_a_wait_of_a_stream_whose_time_is_over_nothing_changes() {
     let folders = ["kernels/tests/emulated", "kernels/include", "kernels/cu"];
     emulator::run("kernels/tests/emulated/stream.cpp", &folders);
+}
+
+#[test]
+fn a_wait_for_pytorch_whose_time_is_over_ends_the_context() {
+    let folders = ["kernels/tests/emulated", "python/src"];
+    emulator::run("kernels/tests/emulated/torch.cpp", &folders);
 }

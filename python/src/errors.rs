@@ -140,6 +140,13 @@ pub fn failed_on_gpu(error: impl Into<OfKernels>) -> PyErr {
             let pe = Pe::try_from(*pe).ok();
             (Kind::Operation, Details { pe, operation: Some((*what).into()), ..Details::default() })
         }
+        OfKernels::Late { pe, what, .. } => {
+            let pe = Pe::try_from(*pe).ok();
+            (
+                Kind::Timeout,
+                Details { pe, pes: pe.into_iter().collect(), operation: Some((*what).into()), ..Details::default() },
+            )
+        }
         OfKernels::Requests { .. } => (Kind::Operation, Details::default()),
         OfKernels::Cuda(CudaError::NoNvrtc { .. } | CudaError::NoDriver) => (Kind::Library, Details::default()),
         _ => (Kind::Other, Details::default()),

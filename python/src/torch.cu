@@ -1,27 +1,32 @@
 // Flags of PyTorch's symmetric memory, for python/src/torch.rs. A flag is 0 or 1: a rank that signals waits until it is
-// 0 and sets it, a rank that waits for a signal waits until it is 1 and clears it.
+// 0 and sets it, a rank that waits for a signal waits until it is 1 and clears it. After `timeout_ms`, unless that is 0,
+// a wait ends the CUDA context, as with PyTorch's own back end: later kernels would use what has not come.
 #include "symrail_device.cuh"
 
-static __device__ void flip(unsigned* flag, unsigned from, unsigned to, symrail_u64 timeout_ms, int rank) {
+// `pads` are the pads of all ranks of a group, and behind them the numbers of the ranks' PEs.
+static __device__ void flip(unsigned* flag, unsigned from, unsigned to, symrail_u64 timeout_ms, symrail_u64 what,
+                            const symrail_u64* pe) {
     symrail_u64 began = 0, now;
     while (atomicCAS_system(flag, from, to) != from) {
-        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        now = symrail_now();
         if (began == 0) began = now;
-        if (timeout_ms != 0 && now - began > timeout_ms * 1000000) {
-            symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, rank, (symrail_u64)flag);
-            return;
-        }
+        if (timeout_ms == 0 || (now - began) / 1000000 < timeout_ms) continue;
+        symrail_fail(SYMRAIL_ERROR_CALLERS_LIMIT, what, *pe, timeout_ms);
+        printf("symrail: PE %d: PE %llu has not %s a signal of PyTorch's symmetric memory within %llu ms\n", symrail_state.me,
+               *pe, to == 1 ? "taken" : "sent", timeout_ms);
+        __threadfence_system();
+        __trap();
     }
 }
 
 static __device__ void signal(unsigned** pads, symrail_u64 to, symrail_u64 channel, symrail_u64 rank, symrail_u64 size,
                               symrail_u64 timeout_ms) {
     __threadfence_system();
-    flip(pads[to] + size * channel + rank, 0, 1, timeout_ms, (int)to);
+    flip(pads[to] + size * channel + rank, 0, 1, timeout_ms, SYMRAIL_WHAT_SIGNAL, (symrail_u64*)pads + size + to);
 }
 static __device__ void await(unsigned** pads, symrail_u64 from, symrail_u64 channel, symrail_u64 rank, symrail_u64 size,
                              symrail_u64 timeout_ms) {
-    flip(pads[rank] + size * channel + from, 1, 0, timeout_ms, (int)from);
+    flip(pads[rank] + size * channel + from, 1, 0, timeout_ms, SYMRAIL_WHAT_WAIT, (symrail_u64*)pads + size + from);
     __threadfence_system();
 }
 

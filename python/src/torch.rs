@@ -49,7 +49,7 @@ struct Context {
     blocks: Mutex<Allocator>,
     /// Tables of pointers for kernels, by address.
     uploaded: Mutex<BTreeMap<u64, DeviceBuffer>>,
-    /// Barrier, signal, wait.
+    /// Barrier, signal, wait. Their `pads` are pointers, and behind them as many numbers of PEs.
     kernels: Mutex<[Kernel; 3]>,
 }
 
@@ -192,7 +192,7 @@ pub fn table(kept: &Arc<Kept>, address: usize, bytes: usize) -> PyResult<usize> 
     }));
     let pe = job.runtime().my_pe();
     let table = Table {
-        version: 1,
+        version: 2,
         gpu: held.ordinal(),
         pe,
         reserved: 0,

@@ -115,6 +115,8 @@ static __constant__ symrail_device_state symrail_state;
 #define SYMRAIL_ERROR_NO_CHANNEL 4ull
 #define SYMRAIL_ERROR_NO_REPLY 5ull
 #define SYMRAIL_ERROR_NO_ROOM 6ull
+/* The limit is that of the call, in milliseconds, in place of the state's. The record has it as the place. */
+#define SYMRAIL_ERROR_CALLERS_LIMIT 7ull
 
 /* The operations of errors. */
 #define SYMRAIL_WHAT_RMA 1ull
@@ -124,6 +126,7 @@ static __constant__ symrail_device_state symrail_state;
 #define SYMRAIL_WHAT_QUIET 5ull
 #define SYMRAIL_WHAT_WAIT 6ull
 #define SYMRAIL_WHAT_COLLECT 7ull
+#define SYMRAIL_WHAT_SIGNAL 8ull
 
 static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 what, symrail_u64 pe, symrail_u64 place) {
     volatile symrail_u64* record = (volatile symrail_u64*)symrail_state.error;

@@ -32,6 +32,20 @@ pub enum Error {
         /// The reason, and the remedy.
         why: &'static str,
     },
+    /// A wait of a kernel has ended by the time-out of its call.
+    #[error(
+        "a kernel of PE {me} failed: {what}, PE {pe}: it did not happen within {milliseconds} ms, the call's limit"
+    )]
+    Late {
+        /// This PE.
+        me: u32,
+        /// The operation that failed.
+        what: &'static str,
+        /// The other PE.
+        pe: u64,
+        /// The limit.
+        milliseconds: u64,
+    },
     /// The proxy could not complete requests of kernels.
     #[error("{count} requests of kernels failed in the proxy (channel {channel}); its error names the first")]
     Requests {

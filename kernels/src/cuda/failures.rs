@@ -8,6 +8,9 @@ use symrail_proxy::channel::Producer;
 
 use super::error::{Error, Result};
 
+/// The failure of a wait with a limit of its own, as `SYMRAIL_ERROR_CALLERS_LIMIT`: the record's place is that limit.
+const CALLERS_LIMIT: u64 = 7;
+
 /// The failures of one program's kernels, or of several programs', and of the requests of all kernels of the device.
 pub struct Failures {
     me: u32,
@@ -61,7 +64,11 @@ impl Failures {
         if code != 0 {
             let (what, pe, place) = (self.record.word(1), self.record.word(2), self.record.word(3));
             self.record.set_word(0, 0);
-            return Err(Error::Kernel { me: self.me, what: attempted(what), pe, place, why: reason(code) });
+            let (me, what) = (self.me, attempted(what));
+            return Err(match code {
+                CALLERS_LIMIT => Error::Late { me, what, pe, milliseconds: place },
+                _ => Error::Kernel { me, what, pe, place, why: reason(code) },
+            });
         }
         for (channel, (producer, known)) in self.channels.iter().zip(&self.known).enumerate() {
             let errors = producer.errors();
@@ -83,6 +90,7 @@ fn attempted(what: u64) -> &'static str {
         5 => "a quiet",
         6 => "waiting for a word",
         7 => "a collect",
+        8 => "putting a signal, for which the last one has to be taken",
         _ => "an unknown operation",
     }
 }

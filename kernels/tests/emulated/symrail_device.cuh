@@ -1,4 +1,4 @@
-// The device API for threads of this process, as far as cu/collectives.cu and cu/stream.cu use it. PEs are groups of
+// The device API for threads of this process, as far as cu/collectives.cu, cu/stream.cu and python/src/torch.cu use it. PEs are groups of
 // threads, and their heaps are memory of this process. The test chooses which heaps are mapped.
 #pragma once
 #include <atomic>
@@ -15,9 +15,11 @@
 #define SYMRAIL_DEVICE static inline
 #define SYMRAIL_ERROR_TIMEOUT 1ull
 #define SYMRAIL_ERROR_NO_ROOM 6ull
+#define SYMRAIL_ERROR_CALLERS_LIMIT 7ull
 #define SYMRAIL_WHAT_WAIT 6ull
 #define SYMRAIL_SIGNAL_SET 9
 #define SYMRAIL_WHAT_COLLECT 7ull
+#define SYMRAIL_WHAT_SIGNAL 8ull
 // The real one contains PTX.
 #define SYMRAIL_MEMORY_CUH
 
@@ -30,7 +32,7 @@ typedef const symrail_device_team* symrail_team_t;
 
 // A thread's index in its launch.
 struct dim { unsigned x; };
-static thread_local dim threadIdx, blockIdx, blockDim, gridDim;
+[[maybe_unused]] static thread_local dim threadIdx, blockIdx, blockDim, gridDim;
 static thread_local struct { int me; } symrail_state;
 static thread_local std::barrier<>* block;
 static void __syncthreads() { block->arrive_and_wait(); }
@@ -41,7 +43,7 @@ struct job {
     symrail_u64 heap_bytes = 0;
     std::vector<std::vector<bool>> mapped;
     std::unique_ptr<std::barrier<>> barrier;
-    symrail_u64 failed = 0, failed_with = 0;
+    symrail_u64 failed = 0, failed_with = 0, failed_at = 0;
     // Set by an address outside of the heap, or one that a GPU would refuse.
     std::atomic<bool> wrong = false;
 };
@@ -70,9 +72,10 @@ static void symrail_ulonglong_p(symrail_u64* dest, symrail_u64 value, int pe) {
     memcpy(on_pe(dest, sizeof value, pe), &value, sizeof value);
 }
 static void symrail_quiet() {}
-static void symrail_fail(symrail_u64 code, symrail_u64, symrail_u64 pe, symrail_u64) {
+static void symrail_fail(symrail_u64 code, symrail_u64, symrail_u64 pe, symrail_u64 place) {
     the_job.failed = code;
     the_job.failed_with = pe;
+    the_job.failed_at = place;
 }
 static void symrailx_barrier_block(symrail_team_t) {
     __syncthreads();

@@ -33,7 +33,7 @@ struct Table {
                      uint32_t world_size, uint64_t timeout_ms, uint64_t stream);
     const char* (*error)();
 };
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kBarrier = 0, kPutSignal = 1, kWaitSignal = 2;
 constexpr size_t kAlignment = 256;
 
@@ -178,7 +178,7 @@ private:
         auto key = "symrail/" + group + "/" + std::to_string(meetings_[group]++) + "/";
         auto bytes = reinterpret_cast<const uint8_t*>(mine);
         store->set(key + std::to_string(me), std::vector<uint8_t>(bytes, bytes + sizeof(mine)));
-        std::vector<uint64_t> buffers, pads;
+        std::vector<uint64_t> buffers, pads, pes;
         for (int rank = 0; rank < size; rank++) {
             uint64_t theirs[4];
             auto answer = store->get(key + std::to_string(rank));
@@ -193,9 +193,12 @@ private:
             TORCH_CHECK(pad != 0, "rank ", rank, ": ", table->error());
             buffers.push_back(buffer);
             pads.push_back(pad);
+            pes.push_back(pe);
         }
         for (auto address : buffers) peers->buffers.push_back(reinterpret_cast<void*>(address));
         for (auto address : pads) peers->pads.push_back(reinterpret_cast<void*>(address));
+        // Kernels that fail name PEs.
+        pads.insert(pads.end(), pes.begin(), pes.end());
         peers->buffers_dev = table->upload(table->context, buffers.data(), buffers.size());
         peers->pads_dev = table->upload(table->context, pads.data(), pads.size());
         TORCH_CHECK(peers->buffers_dev != 0 && peers->pads_dev != 0, table->error());

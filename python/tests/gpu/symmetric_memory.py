@@ -1,8 +1,10 @@
-"""PyTorch's symmetric memory with a back end: `symrail run -n 2 -- python symmetric_memory.py SYMRAIL|CUDA FOLDER`.
+"""PyTorch's symmetric memory with a back end: `symrail run -n 2 -- python symmetric_memory.py SYMRAIL|CUDA FOLDER [late]`.
 
-Writes the results of torch.ops.symm_mem to FOLDER/BACKEND-RANK.pt; `compare FOLDER` compares both back ends.
+Writes the results of torch.ops.symm_mem to FOLDER/BACKEND-RANK.pt; `compare FOLDER` compares both back ends. With
+`late`, each rank waits for a signal that does not come.
 """
 
+import os
 import sys
 import time
 
@@ -139,7 +141,39 @@ def pooled(symm_mem, dist, rank, size):
     dist.barrier()
 
 
-def run(backend, folder):
+def late(symm_mem, dist, rank, size):
+    """A wait whose time is over: the work of the stream behind it fails, as with PyTorch's own back end. Symrail's error
+    names the PE, not the rank of the group, whose order is the opposite one, and the limit of the call."""
+    import symrail
+    from symrail.errors import TimeoutError
+
+    shared = symm_mem.empty(1024, dtype=torch.float32, device=torch.device("cuda", torch.cuda.current_device()))
+    handle = symm_mem.rendezvous(shared, dist.group.WORLD)
+    assert handle.rank == rank == size - 1 - symrail.my_pe()
+    before = (rank - 1) % size
+    torch.cuda.synchronize()
+    dist.barrier()
+    handle.wait_signal(before, 0, timeout_ms=700)
+    shared.fill_(1)
+    try:
+        torch.cuda.synchronize()
+        raise AssertionError("what stands behind the wait has succeeded")
+    except RuntimeError as error:
+        print(f"rank {rank}: {str(error).splitlines()[0]}\n", end="", flush=True)
+    try:
+        symrail.current().check()
+        raise AssertionError("no failure is told")
+    except TimeoutError as error:
+        pe = size - 1 - before
+        assert error.pe == pe and f"PE {pe}" in str(error) and "700 ms" in str(error), error
+        assert "SYMRAIL_TIMEOUT_S" not in str(error), error
+    dist.barrier()
+    print(f"rank {rank}: late: well\n", end="", flush=True)
+    # The context has ended, so nothing is freed.
+    os._exit(0)
+
+
+def run(backend, folder, is_late=False):
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symm_mem
 
@@ -148,7 +182,10 @@ def run(backend, folder):
     with symrail.init(heap="device", heap_bytes=1 << 30) as runtime:
         rank, size = symrail.my_pe(), symrail.n_pes()
         torch.cuda.set_device(runtime.device)
-        dist.init_process_group("gloo", f"file://{folder}/{backend}-store", rank=rank, world_size=size)
+        if is_late:
+            rank = size - 1 - rank
+        store = f"file://{folder}/{'late' if is_late else backend}-store"
+        dist.init_process_group("gloo", store, rank=rank, world_size=size)
         if backend == "SYMRAIL":
             import symrail.torch
 
@@ -158,6 +195,8 @@ def run(backend, folder):
         if symm_mem.get_backend("cuda") != backend:
             symm_mem.set_backend(backend)
         assert symm_mem.get_backend("cuda") == backend
+        if is_late:
+            late(symm_mem, dist, rank, size)
         torch.save(operations(symm_mem, dist, rank, size), f"{folder}/{backend}-{rank}.pt")
         if backend == "SYMRAIL":
             pooled(symm_mem, dist, rank, size)
@@ -177,4 +216,4 @@ def compare(folder):
 
 
 if __name__ == "__main__":
-    compare(sys.argv[2]) if sys.argv[1] == "compare" else run(sys.argv[1], sys.argv[2])
+    compare(sys.argv[2]) if sys.argv[1] == "compare" else run(sys.argv[1], sys.argv[2], "late" in sys.argv[3:])
