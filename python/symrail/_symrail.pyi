@@ -335,7 +335,7 @@ class Runtime:
         cond: Any = None,
     ) -> Any: ...
 
-_Bytes = tuple[NDArray[Any], int]
+_Bytes = tuple[NDArray[Any], int, str]
 _EpCome = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], list[int]]
 
 _LowShape = tuple[int, int, int, int]
@@ -397,7 +397,7 @@ class EpCombining: ...
 
 class EpDeviceRoutes: ...
 
-_Tokens = tuple[int, int, tuple[int, int] | None, int, int]
+_Tokens = tuple[int, int, tuple[int, int] | None, int, int, tuple[str, str | None]]
 
 class EpDeviceHighThroughput:
     def __init__(

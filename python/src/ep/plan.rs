@@ -55,11 +55,11 @@ pub fn ep_cast_fp8<'py>(
     py: Python<'py>,
     data: PyReadonlyArray1<'py, u8>,
     row_bytes: usize,
-    of: &str,
+    of: String,
     power_of_two: bool,
 ) -> PyResult<BytesAndFloats<'py>> {
-    let element = element(of)?;
-    let data = (data, row_bytes);
+    let element = element(&of)?;
+    let data = (data, row_bytes, of);
     let all = rows(&data)?;
     let (mut bytes, mut factors) = (Vec::new(), Vec::new());
     let mut cast = |row| fp8::cast(all.row(row), element, power_of_two, &mut bytes, &mut factors);
