@@ -51,6 +51,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tensors::ep_layout_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_layout, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_high_throughput_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(plan::ep_device_high_throughput_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_low_latency_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_cast_fp8, module)?)
 }

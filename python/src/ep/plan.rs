@@ -2,8 +2,9 @@
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail_ep::cuda::DeviceShape;
+use symrail_ep::cuda::{DeviceShape, HighThroughputShape};
 use symrail_ep::low_latency::shape::{Shape, USUAL_TOP_K};
+use symrail_ep::plan::layout::MOST_EXPERTS;
 use symrail_ep::plan::sizes;
 use symrail_ep::{Layout, TopK, fp8};
 
@@ -38,6 +39,16 @@ pub fn ep_layout<'py>(
 #[pyfunction]
 pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize) -> usize {
     sizes::high_throughput(ranks, tokens, sizes::largest_row(token_bytes))
+}
+
+/// Bytes of each rank's heap for high throughput on GPUs, where hosts have `each` ranks whose GPUs reach each other; 0
+/// for what GPUs do not take.
+#[pyfunction]
+pub fn ep_device_high_throughput_bytes(ranks: usize, each: usize, most_tokens: usize, row: usize, k: usize) -> usize {
+    let (row, scales) = (row.next_multiple_of(16), row.div_ceil(2 * fp8::GROUP));
+    let (room, experts) = (ranks.saturating_mul(most_tokens), MOST_EXPERTS / ranks.max(1) * ranks);
+    let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
+    shape.bytes_of_hosts(ranks, each).unwrap_or(0)
 }
 
 /// Bytes of each rank's heap for low latency, on the host or on a GPU, whichever is larger.
