@@ -294,6 +294,7 @@ python() {
   local experts="python3 $tests/gpu/experts.py"
   case_of "Python, expert parallelism, device heap, mapped" $staged $each -- $experts
   case_of "Python, expert parallelism, pinned heap, proxy" $pinned SYMRAIL_DISABLE_P2P=1 $each -- $experts
+  case_of "Python, experts with the memory of DeepEP's hints" $common PYTHONPATH=$bin/python $bin/symrail run -n $pes -- $experts hints
   LIMIT=400 case_of "Python, experts of groups" $staged PYTHONPATH=$bin/python $bin/symrail run -n 4 -- $experts groups
   local beside="python3 $root/python/benchmarks/experts.py"
   LIMIT=240 case_of "experts beside NCCL, device heap, mapped" $mapped $each -- $beside

@@ -132,7 +132,7 @@ static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u
 // The values of a call that all ranks compare; the number of this PE's tokens. `first`: the routes are new. `ticket`: a
 // number by which the host knows the call for whose counts it waits, or 0.
 struct call_made {
-    symrail_u64 first, kind, bytes, scales, k, tokens, ticket;
+    symrail_u64 first, kind, bytes, scales, k, types, tokens, ticket;
 };
 // Whether a slot of this PE's tokens has an index without an expert. Then it does not make the call.
 static __device__ bool is_wrong(const routes& r, const call_made& c) {
@@ -160,7 +160,7 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
     char* mapped = (char*)symrail_ptr(there, (int)rank);
     char* to = mapped != nullptr ? mapped : (char*)p.heap.headers_out + (call % 2 * p.ranks + rank) * header_bytes(p);
     header& made = *(header*)to;
-    const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common};
+    const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common, c.types};
     if (threadIdx.x < COMPARED) made.compared[threadIdx.x] = compared[threadIdx.x];
     if (threadIdx.x == COMPARED) made.tokens = c.tokens;
     const symrail_u32* slots = (const symrail_u32*)r.per_expert + rank * p.share;
@@ -181,7 +181,7 @@ static __device__ void hear(const parameters& p, const routes& r, symrail_u64 ra
     }
     if (__syncthreads_or(late)) return;
     const header& heard = header_of(p, call, rank);
-    const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common};
+    const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common, c.types};
     if (threadIdx.x < COMPARED && heard.compared[threadIdx.x] != compared[threadIdx.x])
         atomicMax((symrail_u64*)&((progress*)p.progress)->differs, ~(rank * COMPARED + threadIdx.x));
     if (!c.first) return;
@@ -263,11 +263,11 @@ static __device__ void tell_counts(const parameters& p, const routes& r, const c
 // kernel: in whatever order they run, the blocks of two ranks for each other are preceded by such blocks only.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_begin(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
-             symrail_u64 scales, symrail_u64 k, symrail_u64 tokens, symrail_u64 ticket) {
+             symrail_u64 scales, symrail_u64 k, symrail_u64 types, symrail_u64 tokens, symrail_u64 ticket) {
     __shared__ symrail_u64 common;
     const parameters p = *given;
     const routes r = *of;
-    const call_made c = {first, kind, bytes, scales, k, tokens, ticket};
+    const call_made c = {first, kind, bytes, scales, k, types, tokens, ticket};
     // A checksum of the routes, which must be equal on all ranks.
     if (threadIdx.x == 0) common = 0;
     __syncthreads();

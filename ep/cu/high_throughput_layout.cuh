@@ -16,8 +16,8 @@
 /* Rows of a combine that a warp returns at a time in a job of one host. */
 #define RETURNED 2
 /* The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots,
- * and a checksum of the routes of an earlier call. */
-#define COMPARED 5
+ * a checksum of the routes of an earlier call, and the types of rows and scales. */
+#define COMPARED 6
 /* The kind of a combine; dispatches have other ones. */
 #define COMBINE 3ull
 /* Marks the ticket of a call that does not go on. The counts are those of an earlier call then. */
@@ -204,12 +204,12 @@ static_assert(SYMRAIL_OFFSETOF(record_fields, told) == 40, "record_fields.told")
 
 /* The announcement of a call. */
 struct header_fields {
-    symrail_u64 compared[5];
+    symrail_u64 compared[6];
     /* The number of the rank's tokens. */
     symrail_u64 tokens;
 };
-static_assert(sizeof(header_fields) == 48, "header_fields");
+static_assert(sizeof(header_fields) == 56, "header_fields");
 static_assert(SYMRAIL_OFFSETOF(header_fields, compared) == 0, "header_fields.compared");
-static_assert(SYMRAIL_OFFSETOF(header_fields, tokens) == 40, "header_fields.tokens");
+static_assert(SYMRAIL_OFFSETOF(header_fields, tokens) == 48, "header_fields.tokens");
 
 #endif

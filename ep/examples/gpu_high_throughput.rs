@@ -134,7 +134,7 @@ impl Case<'_> {
         let stream = Stream::new(self.device.gpu())?;
         let mut routes = buffers.routes(&stream)?;
         let (topk, x) = (self.with(&vec![0xff; 8 * self.shape.k])?, self.buffer(16)?);
-        let tokens = DeviceTokens { rows: x.at().get(), bytes: 16, scales: (0, 0), topk: None };
+        let tokens = DeviceTokens { rows: x.at().get(), bytes: 16, scales: (0, 0), topk: None, elements: [None; 2] };
         // SAFETY: the memory belongs to this function and lives until the stream is idle.
         let dispatched = unsafe {
             buffers.layout(&stream, &mut routes, topk.at().get(), 1)?;
@@ -185,6 +185,7 @@ impl Case<'_> {
                 bytes,
                 scales: (of_scales.at().get(), scales),
                 topk: Some((topk.at().get(), weights.at().get())),
+                elements: [None; 2],
             };
             // SAFETY: as above.
             unsafe { buffers.dispatch(stream, routes, &given, what == 1) }?;
@@ -292,7 +293,8 @@ impl Case<'_> {
         let (wrong, right) =
             (self.with(&bytes_of(slots.iter().map(|slot| slot.to_ne_bytes())))?, self.with(&vec![0xff; 8 * k])?);
         let x = self.buffer(32)?;
-        let tokens = |bytes| DeviceTokens { rows: x.at().get(), bytes, scales: (0, 0), topk: None };
+        let tokens =
+            |bytes| DeviceTokens { rows: x.at().get(), bytes, scales: (0, 0), topk: None, elements: [None; 2] };
         let mut call = |topk: &DeviceBuffer, bytes| -> Result<Result<(), Error>, Failure> {
             // SAFETY: the memory belongs to this function and lives until the stream is idle.
             unsafe {
@@ -341,6 +343,7 @@ impl Case<'_> {
             bytes: row / 2,
             scales: (factors.at().get(), scales),
             topk: Some((topk.at().get(), weights.at().get())),
+            elements: [None; 2],
         };
         // SAFETY: the memory belongs to this function and lives until the stream is idle.
         unsafe {

@@ -1,4 +1,4 @@
-//! The types of elements that sums are formed of: FP32 and bfloat16.
+//! The types of elements: those of calls, which ranks compare, and those that sums are formed of, FP32 and bfloat16.
 
 use half::bf16;
 use symrail_core::DataType;
@@ -11,6 +11,25 @@ pub(crate) fn must_be_summed(element: DataType) -> Result<()> {
         DataType::Float32 | DataType::Bfloat16 => Ok(()),
         other => Err(Error::argument("the type of elements", other, "float32 or bfloat16")),
     }
+}
+
+/// What ranks compare.
+pub(crate) const TYPES: &str = "types of elements";
+
+/// The types of rows and of their scales as a number; `None`: bytes of any type.
+pub(crate) fn types(rows: Option<DataType>, scales: Option<DataType>) -> u32 {
+    let number = |ty: Option<DataType>| match ty {
+        Some(ty) => DataType::ALL.iter().position(|&other| other == ty).map_or(0, |at| 1 + at as u32),
+        None => 0,
+    };
+    number(rows) | number(scales) << 8
+}
+
+/// The types that a number stands for, as users write them.
+pub(crate) fn names_of(types: u64) -> String {
+    let name = |number: u64| (number as usize).checked_sub(1).and_then(|at| DataType::ALL.get(at)).map(|ty| ty.name());
+    let rows = name(types & 0xff).unwrap_or("bytes");
+    name(types >> 8 & 0xff).map_or_else(|| rows.into(), |scales| format!("{rows} with scales of {scales}"))
 }
 
 /// Adds a row, times `weight`, to sums.
@@ -44,6 +63,18 @@ pub(crate) fn round(element: DataType, sums: &[f32], to: &mut Vec<u8>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn each_type_has_a_number_of_its_own() {
+        let all = || std::iter::once(None).chain(DataType::ALL.iter().map(|&ty| Some(ty)));
+        let pairs = || all().flat_map(|rows| all().map(move |scales| (rows, scales)));
+        let numbers: std::collections::HashSet<u32> = pairs().map(|(rows, scales)| types(rows, scales)).collect();
+        assert_eq!(numbers.len(), pairs().count());
+        let of = |rows, scales| names_of(types(rows, scales).into());
+        assert_eq!(of(Some(DataType::Float16), None), "float16");
+        assert_eq!(of(Some(DataType::Float8E4m3), Some(DataType::Int32)), "float8_e4m3fn with scales of int32");
+        assert_eq!(of(None, None), "bytes");
+    }
 
     #[test]
     fn types_without_sums_are_refused_by_name() {

@@ -3,6 +3,8 @@
 use symrail::kernels::cuda::CudaError;
 use symrail::{Pe, rounds};
 
+use crate::element::{TYPES, names_of};
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -30,6 +32,21 @@ pub enum Error {
         expert: i64,
         /// The last expert.
         last: usize,
+    },
+    /// Ranks whose rows, or scales, are of different types.
+    #[error(
+        "dispatch or combine: {what} of PE {pe} and PE {other} differ: {mine} and {theirs}; pass the same on all ranks",
+        what = TYPES
+    )]
+    TypesDiffer {
+        /// This rank.
+        pe: Pe,
+        /// Its types.
+        mine: String,
+        /// Another rank.
+        other: Pe,
+        /// That rank's types.
+        theirs: String,
     },
     /// An argument that does not agree with the others.
     #[error("{what}: {found}, where {wanted} is wanted")]
@@ -104,6 +121,9 @@ fn list(ranks: &[Pe]) -> String {
 impl Error {
     /// Ranks that differ in `what`: this one has `mine`.
     pub(crate) fn differ(what: &'static str, pe: Pe, mine: u64, other: Pe, theirs: u64) -> Error {
+        if what == TYPES {
+            return Error::TypesDiffer { pe, mine: names_of(mine), other, theirs: names_of(theirs) };
+        }
         symrail::Error::ParametersDiffer { call: "dispatch or combine", what, pe, mine, other, theirs }.into()
     }
 

@@ -13,6 +13,8 @@ from .errors import ArgumentError, UnsupportedError
 
 # The variables in which launchers set a PE's number on its host.
 _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PMI_LOCAL_RANK")
+# ... and the number of PEs there.
+_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE")
 
 
 def number(device: Any) -> int | None:
@@ -23,7 +25,16 @@ def number(device: Any) -> int | None:
 
 def local_rank() -> int | None:
     """This PE's number on its host, if its launcher has set it."""
-    said = (os.environ.get(name, "") for name in _LOCAL_RANKS)
+    return _said(_LOCAL_RANKS)
+
+
+def local_size() -> int | None:
+    """The number of PEs on this host, if their launcher has set it."""
+    return _said(_LOCAL_SIZES)
+
+
+def _said(names: tuple[str, ...]) -> int | None:
+    said = (os.environ.get(name, "") for name in names)
     return next((int(text) for text in said if text.isdigit()), None)
 
 

@@ -49,15 +49,15 @@ class Rows:
         self.bytes = int(np.prod(array.shape[1:])) * element
 
     @property
-    def data(self) -> tuple[NDArray[np.uint8], int]:
-        """All bytes, and the number of bytes in a row."""
+    def data(self) -> tuple[NDArray[np.uint8], int, str]:
+        """All bytes, the number of bytes in a row, and the dtype."""
         if is_tensor(self.array):
             import torch
 
             if self.array.numel() == 0:
-                return np.empty(0, np.uint8), self.bytes
-            return self.array.contiguous().reshape(-1).view(torch.uint8).numpy(), self.bytes
-        return np.ascontiguousarray(self.array).reshape(-1).view(np.uint8), self.bytes
+                return np.empty(0, np.uint8), self.bytes, self.dtype
+            return self.array.contiguous().reshape(-1).view(torch.uint8).numpy(), self.bytes, self.dtype
+        return np.ascontiguousarray(self.array).reshape(-1).view(np.uint8), self.bytes, self.dtype
 
     def made(self, data: NDArray[np.uint8], *shape: int) -> Any:
         """Bytes as an array of the same kind and dtype, of this shape."""

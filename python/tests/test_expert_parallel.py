@@ -148,6 +148,51 @@ def test_example(tmp_path: Path) -> None:
     assert len(re.findall(r"^PE \d: \d+ tokens came$", ended.stdout, re.MULTILINE)) == 4, ended
 
 
+def test_hints_are_large_enough_for_gpus_where_one_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    from symrail.ep import Config, ElasticBuffer, _groups
+
+    row, tokens = 14336, 4096
+    monkeypatch.delenv("SYMRAIL_HEAP_KIND", raising=False)
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    hint = Config().get_nvl_buffer_size_hint
+    on_host = hint(row, 8)
+    assert on_host < 1.1 * 4 * 8 * 256 * row
+    torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: True))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    # One host: each rank offers its tokens, and those of all others return to it. Several: rows cross through the proxy.
+    assert tokens * 8 * row < hint(row, 8) < 1.1 * tokens * 8 * row
+    assert hint(row, 16) > 3 * tokens * 16 * row
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert hint(row, 2) > (2 + 1 + 2) * tokens * row
+    monkeypatch.setattr("symrail.ep._elastic.exchange", lambda *_: (0, 64, None))
+    assert ElasticBuffer.get_buffer_size_hint(True, 1000, row // 2) > (64 + 16 + 64) * 1000 * row
+    monkeypatch.setenv("SYMRAIL_HEAP_KIND", "host")
+    assert hint(row, 8) == on_host
+    assert not _groups.has_heap_for_gpu()
+
+
+def test_a_buffer_joins_with_the_heap_that_is_set_if_that_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    import symrail
+    from symrail.ep import _groups
+
+    joined: list[int] = []
+    monkeypatch.setattr(symrail, "init", lambda *, heap_bytes, **_: joined.append(heap_bytes))
+    monkeypatch.setattr(symrail, "current", lambda: None)
+    # Each rank joins with the largest heap that one of them wants.
+    others = lambda mine: [mine, (*mine[:4], 5 << 30, *mine[5:])]
+    monkeypatch.setattr(_groups, "exchange", lambda *_: (0, 2, others))
+    monkeypatch.setattr(_groups, "_has_all_processes", lambda *_: True)
+    monkeypatch.setattr(_groups, "_joined", None)
+    for size in (None, "1M", "3G"):
+        monkeypatch.delenv("SYMRAIL_HEAP_SIZE", raising=False)
+        if size is not None:
+            monkeypatch.setenv("SYMRAIL_HEAP_SIZE", size)
+        _groups.join(None, None, 100 << 20, None)
+        _groups.join(True, None, 100 << 20, 1.0)
+    assert joined == [100 << 20, 5 << 30, 100 << 20, 5 << 30, 3 << 30, 5 << 30]
+
+
 def test_sizes_are_printed() -> None:
     command = [sys.executable, "-m", "symrail.ep", "--ranks", "8", "--tokens", "128", "--experts", "256"]
     told = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)

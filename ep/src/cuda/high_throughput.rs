@@ -33,7 +33,7 @@ use super::record::{Counts, Meaning, Record, Told};
 use super::routes::{DeviceRoutes, Room, Routes};
 use super::shape::{HighThroughputShape, Parts};
 use super::{PROGRAMS, all_or_free, failed, load_apart, with_bytes, zeroed};
-use crate::element::must_be_summed;
+use crate::element::{must_be_summed, types};
 use crate::error::{Error, Result};
 use crate::exchange::WaitLimit;
 
@@ -55,6 +55,8 @@ pub struct DeviceTokens {
     pub scales: (u64, usize),
     /// 64-bit indices of the experts, and 32-bit weights, if they are to be sent.
     pub topk: Option<(u64, u64)>,
+    /// The types of the elements of rows and scales, which ranks compare; `None`: any.
+    pub elements: [Option<DataType>; 2],
 }
 
 /// The destinations of received rows, as GPU addresses. Each has memory for all rows that arrive.
@@ -457,7 +459,7 @@ impl DeviceHighThroughput {
         stream: &Stream,
         routes: &DeviceRoutes,
         call: Call,
-        [bytes, scales, k]: [u64; 3],
+        [bytes, scales, k, types]: [u64; 4],
     ) -> Result<()> {
         let first = u64::from(call.has_new_routes());
         self.close(stream)?;
@@ -466,7 +468,7 @@ impl DeviceHighThroughput {
         let ticket = if tells { self.calls.next_ticket() } else { 0 };
         // SAFETY: the caller's promise.
         unsafe {
-            let arguments = [routes.at(), first, call as u64, bytes, scales, k, routes.tokens as u64, ticket];
+            let arguments = [routes.at(), first, call as u64, bytes, scales, k, types, routes.tokens as u64, ticket];
             let shape = Shape { blocks: self.ranks() as u32, threads: 512 };
             self.launch(stream, Step::Begin, shape, &arguments)?;
         }
@@ -507,11 +509,14 @@ impl DeviceHighThroughput {
         self.must_go_on()?;
         let content = Self::content(routes, tokens);
         let (at, sizes) = (routes.at(), [content[1], content[3], content[6]]);
+        let [of_rows, of_scales] = tokens.elements;
+        let types = types(of_rows, of_scales.filter(|_| tokens.scales.1 > 0));
+        let [bytes, scales, k] = sizes;
         let call = if again { Call::Again } else { Call::Dispatch };
         let first = u64::from(call.has_new_routes());
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
-            self.begin(stream, routes, call, sizes)?;
+            self.begin(stream, routes, call, [bytes, scales, k, types.into()])?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, self.copying(), &[&[at, 0], &content[..]].concat())?;
             }
@@ -629,7 +634,7 @@ impl DeviceHighThroughput {
         let reduce = [at, parts.rows, tokens, bytes, k, weights, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
-            self.begin(stream, routes, Call::Combine, [bytes, 0, k])?;
+            self.begin(stream, routes, Call::Combine, [bytes, 0, k, types(Some(parts.element), None).into()])?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, self.copying(), &send)?;
                 self.launch(stream, Step::Offer, self.copying(), &offer)?;
@@ -660,7 +665,7 @@ impl DeviceHighThroughput {
     ///
     /// # Errors
     /// [`Error::NoSuchExpert`], on this rank alone: it has not made the call. On all ranks:
-    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), and [`Error::NoMemory`] where more rows would arrive at a
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`Error::TypesDiffer`], and [`Error::NoMemory`] where more rows would arrive at a
     /// rank than its memory holds. [`Error::Round`]: a rank is late, or one of those errors or of the driver's, or a
     /// failed launch of an announced call, came before.
     pub fn check(&self) -> Result<()> {

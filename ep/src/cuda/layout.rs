@@ -149,8 +149,8 @@ pub mod high_throughput {
             /// Rows of a combine that a warp returns at a time in a job of one host.
             pub RETURNED "RETURNED": usize = 2;
             /// The number of values that ranks compare: the kind of the call, bytes of a row, scales of a row, slots,
-            /// and a checksum of the routes of an earlier call.
-            pub COMPARED "COMPARED": usize = 5;
+            /// a checksum of the routes of an earlier call, and the types of rows and scales.
+            pub COMPARED "COMPARED": usize = 6;
             /// The kind of a combine; dispatches have other ones.
             pub COMBINE "COMBINE": u64 = 3;
             /// Marks the ticket of a call that does not go on. The counts are those of an earlier call then.

@@ -9,11 +9,18 @@ use symrail_core::word_of;
 
 use super::failed;
 use super::layout::high_throughput::{self as layout, DIFFERENT, LATE, NO_EXPERT, NO_ROOM, TICKET_REFUSED};
+use crate::element::TYPES;
 use crate::error::{Error, Result};
 use crate::exchange::{WaitLimit, late};
 
-const COMPARED: [&str; layout::COMPARED] =
-    ["kinds of calls", "bytes of a row", "scales of a row", "top-k slots of a token", "routes of an earlier dispatch"];
+const COMPARED: [&str; layout::COMPARED] = [
+    "kinds of calls",
+    "bytes of a row",
+    "scales of a row",
+    "top-k slots of a token",
+    "routes of an earlier dispatch",
+    TYPES,
+];
 /// Words of the record. Behind [`layout::Record`] there is a word for each rank with the last call that it has announced,
 /// and one for each rank that is set if it was late. Then follow counts of 32 bits: a matrix of the ranks, and a number
 /// for each expert here.

@@ -83,11 +83,22 @@ impl HighThroughputShape {
     /// An invalid shape.
     pub fn most_bytes(&self, ranks: usize) -> Result<usize> {
         self.check(ranks)?;
-        let of_hosts = |each: usize| {
-            let first: Vec<u32> = (0..ranks).map(|rank| (rank - rank % each) as u32).collect();
-            self.parts(ranks, &DeviceHosts::of(&first, &vec![true; ranks]), false).heap.bytes()
-        };
-        Ok((1..=ranks).map(of_hosts).max().unwrap_or(0))
+        Ok((1..=ranks).map(|each| self.of_hosts(ranks, each, false)).max().unwrap_or(0))
+    }
+
+    /// The heap bytes of each rank where hosts have `each` ranks whose GPUs reach each other's memory, and, in a job of
+    /// several hosts, none of another host's.
+    ///
+    /// # Errors
+    /// An invalid shape.
+    pub fn bytes_of_hosts(&self, ranks: usize, each: usize) -> Result<usize> {
+        self.check(ranks)?;
+        Ok(self.of_hosts(ranks, each.max(1), each >= ranks))
+    }
+
+    fn of_hosts(&self, ranks: usize, each: usize, all_mapped: bool) -> usize {
+        let first: Vec<u32> = (0..ranks).map(|rank| (rank - rank % each) as u32).collect();
+        self.parts(ranks, &DeviceHosts::of(&first, &vec![true; ranks]), all_mapped).heap.bytes()
     }
 
     pub(super) fn parts(&self, ranks: usize, hosts: &DeviceHosts, all_mapped: bool) -> Parts {
@@ -155,6 +166,10 @@ mod tests {
         }
         // The memory holds at least the arriving or offered rows, the returning rows, and the rows for the proxy.
         assert!(most >= (256 + 2 * 64 + 256) * 256);
+        let of_hosts = |each| shape.bytes_of_hosts(4, each).unwrap_or(0);
+        assert!(of_hosts(4) < of_hosts(2) && of_hosts(2) <= most && of_hosts(1) <= most);
+        // On one host: the tokens that a rank offers, and the rows that return to it.
+        assert!((4 * 64 * 256..6 * 64 * 256).contains(&of_hosts(4)), "{}", of_hosts(4));
         assert!(HighThroughputShape { k: 0, ..shape }.most_bytes(4).is_err());
     }
 

@@ -2,6 +2,7 @@
 
 use symrail::Pe;
 
+use crate::element::TYPES;
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, Wait, WaitLimit};
 use crate::plan::layout::MOST_EXPERTS;
@@ -28,7 +29,7 @@ pub struct Header {
 }
 
 /// The names of the numbers that must be equal on all ranks.
-const COMMON: [&str; 9] = [
+const COMMON: [&str; 10] = [
     "the call (0 dispatch, 1 dispatch with a handle, 2 combine)",
     "bytes of a row",
     "bytes of a row's scales",
@@ -38,20 +39,22 @@ const COMMON: [&str; 9] = [
     "bytes of a row's mask",
     "number of experts",
     "the routes of a handle (a checksum; 0 without one)",
+    TYPES,
 ];
 
 impl Header {
-    /// `routes`: those of the handle, 0 without one.
+    /// `types`: of the rows and their scales; `routes`: those of the handle, 0 without one.
     pub fn new(
         call: Call,
-        format: RowFormat,
+        (format, types): (RowFormat, u32),
         routes: u32,
         per_rank: &[u32],
         per_host: &[u32],
         per_expert: &[u32],
     ) -> Header {
         let RowFormat { token, scales, indices, weights, number, mask } = format;
-        let numbers = [call as usize, token, scales, indices, weights, number, mask, per_expert.len(), routes as usize];
+        let (experts, routes, types) = (per_expert.len(), routes as usize, types as usize);
+        let numbers = [call as usize, token, scales, indices, weights, number, mask, experts, routes, types];
         let common = numbers.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         Header { common, per_rank: per_rank.to_vec(), per_host: per_host.to_vec(), per_expert: per_expert.to_vec() }
     }

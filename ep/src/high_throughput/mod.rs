@@ -30,7 +30,7 @@ use symrail::Runtime;
 use symrail::rounds::{self, Poison};
 use symrail_core::DataType;
 
-use crate::element::must_be_summed;
+use crate::element::{must_be_summed, types};
 use crate::error::{Error, Result};
 use crate::exchange::{Exchange, WaitLimit, beside};
 use crate::plan::hosts::Hosts;
@@ -65,6 +65,12 @@ pub struct Tokens<'a> {
     pub scales: Option<Rows<'a>>,
     /// The experts of each token and their weights, if they are to be sent.
     pub topk: Option<(TopK<'a>, &'a [f32])>,
+}
+
+impl Tokens<'_> {
+    fn types(&self) -> u32 {
+        types(self.rows.element(), self.scales.and_then(|scales| scales.element()))
+    }
 }
 
 /// The result of a combine.
@@ -144,7 +150,7 @@ impl HighThroughput {
     /// # Errors
     /// - Before anything is sent: arguments that do not agree; a row that does not fit in a block.
     ///
-    /// - Before rows are sent: [`ParametersDiffer`](symrail::Error::ParametersDiffer).
+    /// - Before rows are sent: [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`Error::TypesDiffer`].
     ///
     /// - After that: [`Error::Round`] and errors of the runtime. The buffers cannot be used any more then. A rank
     ///   that waits for forwarded rows waits a quarter longer: the forwarding rank gives up first and reports the ranks
@@ -154,7 +160,7 @@ impl HighThroughput {
         if let Some((topk, _)) = tokens.topk {
             topk.check(layout.experts())?;
         }
-        let headers = self.begin("dispatch", Call::Dispatch, format, 0, layout)?;
+        let headers = self.begin("dispatch", Call::Dispatch, (format, tokens.types()), 0, layout)?;
         let mut handle = Handle::new(layout.clone(), &headers, &self.hosts, self.me());
         let (received, masks) = self.send_tokens(tokens, format, &handle)?;
         let per_expert = header::sum_of_experts(&headers, layout.share());
@@ -170,7 +176,7 @@ impl HighThroughput {
     /// As for [`HighThroughput::dispatch`].
     pub fn dispatch_again(&mut self, tokens: &Tokens<'_>, handle: &Handle) -> Result<Received> {
         let format = self.format_of(tokens, &handle.layout)?;
-        self.begin("dispatch by a handle", Call::Again, format, handle.routes, &handle.layout)?;
+        self.begin("dispatch by a handle", Call::Again, (format, tokens.types()), handle.routes, &handle.layout)?;
         Ok(self.send_tokens(tokens, format, handle)?.0)
     }
 
@@ -206,7 +212,14 @@ impl HighThroughput {
         let since = Instant::now();
         self.statistics = Statistics::of("combine");
         let per_host = vec![0; self.hosts.count()];
-        let header = Header::new(Call::Combine, within, handle.routes, &handle.received, &per_host, &[]);
+        let header = Header::new(
+            Call::Combine,
+            (within, types(Some(element), None)),
+            handle.routes,
+            &handle.received,
+            &per_host,
+            &[],
+        );
         self.exchange_headers(&header, since)?;
         self.add_up(parts, [within, between], handle)
     }
@@ -258,7 +271,7 @@ impl HighThroughput {
         &mut self,
         what: &'static str,
         call: Call,
-        format: RowFormat,
+        format: (RowFormat, u32),
         routes: u32,
         layout: &Layout,
     ) -> Result<Vec<Header>> {

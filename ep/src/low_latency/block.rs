@@ -2,6 +2,7 @@
 
 use symrail::Pe;
 
+use crate::element::TYPES;
 use crate::error::{Error, Result};
 use crate::plan::rows::RowFormat;
 
@@ -12,17 +13,19 @@ pub const BYTES: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     pub format: RowFormat,
+    /// The types of the rows and their scales.
+    pub types: u32,
     pub experts: usize,
     pub rows: usize,
     /// The bytes of all rows if they are encoded ([`logfmt`](crate::logfmt)), and otherwise 0.
     pub encoded: usize,
 }
 
-const WHAT: [&str; 4] = ["bytes of a row", "bytes of a row's scales", "top-k slots", "number of experts"];
+const WHAT: [&str; 5] = ["bytes of a row", "bytes of a row's scales", "top-k slots", "number of experts", TYPES];
 
 impl Start {
-    fn common(&self) -> [usize; 4] {
-        [self.format.token, self.format.scales, self.format.indices, self.experts]
+    fn common(&self) -> [usize; 5] {
+        [self.format.token, self.format.scales, self.format.indices, self.experts, self.types as usize]
     }
 
     pub fn to_bytes(self) -> [u8; BYTES] {

@@ -62,7 +62,8 @@ impl LowLatency {
         let mut statistics = Statistics { to_ranks, ..Statistics::of(self.combine.what) };
         let call = self.combine.begin(&mut self.masks, self.limit)?;
         let since = statistics.phase(rt, "waiting for room", since);
-        let start = Start { format, experts: shape.experts, rows: 0, encoded: 0 };
+        let start =
+            Start { format, types: element::types(Some(element), None), experts: shape.experts, rows: 0, encoded: 0 };
         let row = |expert: usize, i: u32| rows.row(expert * most + i as usize);
         let others: Vec<Pe> = self.masks.others(me).collect();
         for rank in others {

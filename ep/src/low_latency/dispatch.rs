@@ -6,6 +6,7 @@ use symrail::Pe;
 
 use super::LowLatency;
 use super::block::{self, Start};
+use crate::element::types;
 use crate::error::{Error, Result};
 use crate::high_throughput::received::slots;
 use crate::plan::layout::{TopK, share};
@@ -118,6 +119,7 @@ impl LowLatency {
         if let Some(scales) = scales {
             scales.must_be("scales", rows.count())?;
         }
+        let types = types(rows.element(), scales.and_then(|scales| scales.element()));
         let scales = scales.map_or(0, |scales| scales.bytes());
         for (what, here, most) in [
             ("bytes of a token", rows.bytes(), shape.token),
@@ -130,14 +132,14 @@ impl LowLatency {
         }
         topk.check(shape.experts)?;
         let format = RowFormat { token: rows.bytes(), scales, indices: topk.k(), weights: 0, number: 4, mask: 0 };
-        Ok(Start { format, experts: shape.experts, rows: 0, encoded: 0 })
+        Ok(Start { format, types, experts: shape.experts, rows: 0, encoded: 0 })
     }
 
     /// Waits for the tokens of all ranks.
     ///
     /// # Errors
     /// [`TimedOut`](symrail::rounds::Error::TimedOut), after which the call may be repeated (for example with the late
-    /// ranks [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer), after which this
+    /// ranks [masked](LowLatency::mask)); [`ParametersDiffer`](symrail::Error::ParametersDiffer) and [`Error::TypesDiffer`], after which this
     /// dispatch is over.
     pub fn receive_dispatch(&mut self, dispatching: &Dispatching) -> Result<Dispatched> {
         let Dispatching { call, start, own, statistics } = dispatching;

@@ -1,5 +1,7 @@
 //! The parts of a row in transfer: the token and its side data.
 
+use symrail_core::DataType;
+
 use crate::error::{Error, Result};
 
 /// Consecutive rows of equal size.
@@ -7,6 +9,7 @@ use crate::error::{Error, Result};
 pub struct Rows<'a> {
     data: &'a [u8],
     bytes: usize,
+    element: Option<DataType>,
 }
 
 /// The parts of a row begin at multiples of this many bytes, so that every path may copy them in large units.
@@ -21,7 +24,19 @@ impl<'a> Rows<'a> {
         if bytes == 0 || !data.len().is_multiple_of(bytes) {
             return Err(Error::argument("bytes of a row", bytes, format!("a divisor of {} bytes", data.len())));
         }
-        Ok(Rows { data, bytes })
+        Ok(Rows { data, bytes, element: None })
+    }
+
+    /// The same rows, with the type of their elements, which ranks compare.
+    #[must_use]
+    pub fn of(self, element: DataType) -> Rows<'a> {
+        Rows { element: Some(element), ..self }
+    }
+
+    /// The type of their elements, if it is known.
+    #[must_use]
+    pub fn element(&self) -> Option<DataType> {
+        self.element
     }
 
     /// Bytes of a row.

@@ -125,9 +125,10 @@ struct buffers {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++)
             if (of_ranks[rank] != (int)matrix[job.me * s.ranks + rank]) fail("a count of a rank's tokens");
     }
-    void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens) {
+    void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens,
+               symrail_u64 types = 8) {
         symrail_u64 ticket = kind != COMBINE ? ++tickets : 0;
-        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, tokens, ticket); });
+        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, types, tokens, ticket); });
         if ((heard().told & ~TICKET_REFUSED) != tickets) fail("a ticket of an earlier call");
         if (ticket != 0 && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
     }
@@ -320,6 +321,10 @@ static void refusals(const shape& s, char* heap) {
     layout(30);
     b.begin(true, 1, job.me == 1 ? 32 : 64, 0, 0, 30);
     look(REFUSED, DIFFERENT + 1, job.me == 1 ? 0 : 1, job.me == 1 ? 32 : 64, job.me == 1 ? 64 : 32, "rows of other sizes");
+    for (symrail_u64 kind : {1ull, COMBINE}) {
+        b.begin(true, kind, 64, 0, 0, 30, job.me == 1 ? 7 : 8);
+        look(REFUSED, DIFFERENT + 5, job.me == 1 ? 0 : 1, job.me == 1 ? 7 : 8, job.me == 1 ? 8 : 7, "rows of other types");
+    }
     for (symrail_u64 token = 0; token < 30; token++) slots[token * s.k] = 0;
     layout(30);
     b.begin(true, 1, 64, 0, 0, 30);

@@ -35,11 +35,12 @@ impl EpDeviceRoutes {
     }
 }
 
-/// Addresses of rows, scales, and (if included) indices and weights; bytes and scales of a row.
-type Tokens = (u64, u64, Option<(u64, u64)>, usize, usize);
+/// Addresses of rows, scales, and (if included) indices and weights; bytes and scales of a row; the types of both.
+type Tokens = (u64, u64, Option<(u64, u64)>, usize, usize, (String, Option<String>));
 
-fn tokens((rows, scales, topk, bytes, of_scales): Tokens) -> DeviceTokens {
-    DeviceTokens { rows, bytes, scales: (scales, of_scales), topk }
+fn tokens((rows, scales, topk, bytes, of_scales, types): Tokens) -> DeviceTokens {
+    let elements = [types.0.parse().ok(), types.1.and_then(|name| name.parse().ok())];
+    DeviceTokens { rows, bytes, scales: (scales, of_scales), topk, elements }
 }
 
 impl EpDeviceHighThroughput {

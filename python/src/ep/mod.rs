@@ -31,7 +31,7 @@ use symrail::with_timeout;
 use symrail_ep::{DataType, Error, Rows, Statistics, WaitLimit};
 
 use crate::deferred_free::{CollectiveFree, DeferredFree};
-use crate::errors::{Kind, failed, failed_round, raise, raise_of_all};
+use crate::errors::{Kind, failed, failed_round, raise, raise_of, raise_of_all};
 use crate::interrupt;
 use crate::runtime::Runtime;
 
@@ -51,6 +51,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tensors::ep_layout_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_layout, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_high_throughput_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(plan::ep_device_high_throughput_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_low_latency_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(plan::ep_cast_fp8, module)?)
 }
@@ -58,8 +59,8 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Bytes of rows, and their factors or weights.
 type BytesAndFloats<'py> = (Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<f32>>);
 
-/// Rows of bytes from Python: all of them, and bytes of each.
-type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize);
+/// Rows of bytes from Python: all of them, bytes of each, and the name of their elements' type.
+type Bytes<'py> = (PyReadonlyArray1<'py, u8>, usize, String);
 
 /// Buffers in host memory, and the longest wait for ranks.
 struct Buffers<T: HostBuffers> {
@@ -133,6 +134,7 @@ pub fn raised(error: Error) -> PyErr {
     match error {
         Error::Runtime(error) => failed(error),
         Error::Round(error) => failed_round(error),
+        Error::TypesDiffer { other, .. } => raise_of(Kind::Differ, &text, other),
         Error::Left { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
         Error::NoMemory { .. } => raise(Kind::HeapExhausted, &text),
         Error::Order { .. } => raise(Kind::State, &text),
@@ -164,7 +166,8 @@ fn elements<'a, T: OfArray>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a 
 
 /// The rows of an array.
 fn rows<'a>(bytes: &'a Bytes<'_>) -> PyResult<Rows<'a>> {
-    Rows::new(elements(&bytes.0)?, bytes.1).map_err(raised)
+    let rows = Rows::new(elements(&bytes.0)?, bytes.1).map_err(raised)?;
+    Ok(bytes.2.parse().map_or(rows, |element| rows.of(element)))
 }
 
 /// The type of elements by its name.

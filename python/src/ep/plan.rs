@@ -2,8 +2,9 @@
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use symrail_ep::cuda::DeviceShape;
+use symrail_ep::cuda::{DeviceShape, HighThroughputShape};
 use symrail_ep::low_latency::shape::{Shape, USUAL_TOP_K};
+use symrail_ep::plan::layout::MOST_EXPERTS;
 use symrail_ep::plan::sizes;
 use symrail_ep::{Layout, TopK, fp8};
 
@@ -40,6 +41,16 @@ pub fn ep_high_throughput_bytes(ranks: usize, tokens: usize, token_bytes: usize)
     sizes::high_throughput(ranks, tokens, sizes::largest_row(token_bytes))
 }
 
+/// Bytes of each rank's heap for high throughput on GPUs, where hosts have `each` ranks whose GPUs reach each other; 0
+/// for what GPUs do not take.
+#[pyfunction]
+pub fn ep_device_high_throughput_bytes(ranks: usize, each: usize, most_tokens: usize, row: usize, k: usize) -> usize {
+    let (row, scales) = (row.next_multiple_of(16), row.div_ceil(2 * fp8::GROUP));
+    let (room, experts) = (ranks.saturating_mul(most_tokens), MOST_EXPERTS / ranks.max(1) * ranks);
+    let shape = HighThroughputShape { most_tokens, room, row, scales, experts, k };
+    shape.bytes_of_hosts(ranks, each).unwrap_or(0)
+}
+
 /// Bytes of each rank's heap for low latency, on the host or on a GPU, whichever is larger.
 #[pyfunction]
 pub fn ep_low_latency_bytes(most_tokens: usize, hidden: usize, ranks: usize, experts: usize) -> PyResult<usize> {
@@ -55,11 +66,11 @@ pub fn ep_cast_fp8<'py>(
     py: Python<'py>,
     data: PyReadonlyArray1<'py, u8>,
     row_bytes: usize,
-    of: &str,
+    of: String,
     power_of_two: bool,
 ) -> PyResult<BytesAndFloats<'py>> {
-    let element = element(of)?;
-    let data = (data, row_bytes);
+    let element = element(&of)?;
+    let data = (data, row_bytes, of);
     let all = rows(&data)?;
     let (mut bytes, mut factors) = (Vec::new(), Vec::new());
     let mut cast = |row| fp8::cast(all.row(row), element, power_of_two, &mut bytes, &mut factors);

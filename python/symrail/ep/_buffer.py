@@ -11,7 +11,7 @@ from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError, UnsupportedError
 from . import _groups, _high, _local
 from .._host_arrays import as_array, must_take, numbers
-from ._config import Config
+from ._config import MOST_TOKENS, Config
 from ._device import DeviceLowLatency
 from ._device_high import DeviceHighThroughput, DeviceLayout
 from ._stream import CommunicationStream
@@ -57,7 +57,7 @@ class Buffer:
         comm: Any = None,
         *,
         timeout: float | None = None,
-        num_max_tokens_per_rank: int = 4096,
+        num_max_tokens_per_rank: int = MOST_TOKENS,
     ) -> None:
         """Allocates buffers on each rank's heap. Collective.
 

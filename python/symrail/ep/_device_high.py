@@ -103,7 +103,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         each, groups = hidden * rows.element_size(), 0 if scales is None else int(scales.shape[1])
         if each % 16:
             raise ArgumentError(f"a row of x has {each} bytes; wanted is a multiple of 16")
-        of_scales = 0
+        of_scales, kind = 0, None
         if scales is not None:
             # DeepEP's are column-major. Packed ones are int32.
             scales = scales.contiguous()
@@ -139,7 +139,7 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
                 raise ArgumentError(f"x has {tokens} tokens; the handle is of {int(handle.is_token_in_rank.shape[0])}")
             buffers, routes = self.buffers(), handle.routes
         buffers.set_blocks(blocks)
-        given = (at, of_scales, topk, each, groups)
+        given = (at, of_scales, topk, each, groups, (_name(rows), kind))
         most = self.ranks * self.most_tokens
         if 0 < num_worst_tokens < most:
             raise ArgumentError(f"num_worst_tokens={num_worst_tokens}; {most} tokens may come")

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from .. import _symrail
 from .._gpu import is_on_gpu
 from ..errors import ArgumentError, StateError
 from ._buffer import Buffer
-from ._config import Config
+from ._config import Config, bytes_on_gpus
 from ._engram import Engram
 from ._events import EventOverlap
 from ._groups import exchange
@@ -193,10 +194,9 @@ class ElasticBuffer:
         import symrail
 
         ranks = symrail.n_pes() if group is None else exchange(group, None, None)[1]
-        on_host = Config().get_nvl_buffer_size_hint(2 * hidden, ranks)
-        beside = 4 * (-(-hidden // 128) + 2 * max(num_topk, 8) + 1 + ranks)
-        on_gpu = num_max_tokens_per_rank * ranks * (2 * hidden + beside + 64)
-        return -(-max(on_host, on_gpu) // _ALIGN) * _ALIGN
+        on_host = _symrail.ep_high_throughput_bytes(ranks, Config().num_max_nvl_chunked_recv_tokens, 2 * hidden)
+        on_gpu = bytes_on_gpus(ranks, num_max_tokens_per_rank, 2 * hidden, num_topk)
+        return up(max(on_host, on_gpu), _ALIGN)
 
     @staticmethod
     def get_engram_storage_size_hint(

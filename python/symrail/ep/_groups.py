@@ -116,6 +116,18 @@ def _heap_of_gpu() -> str | None:
     return "device" if uses_gpu and "SYMRAIL_HEAP_KIND" not in os.environ else None
 
 
+def has_heap_for_gpu() -> bool:
+    """Whether the process's job, or the one that it would join, has a heap that a GPU accesses."""
+    if symrail.is_initialized():
+        return symrail.current().device is not None
+    return (_heap_of_gpu() or _symrail.Runtime.heap_of_group(0, None)[1]) in ("device", "pinned")
+
+
+def _at_least_as_set(heap_bytes: int) -> int:
+    """The size of the heap of a job that this process joins: SYMRAIL_HEAP_SIZE, if it is set and more."""
+    return _symrail.Runtime.heap_of_group(heap_bytes, None)[0] if "SYMRAIL_HEAP_SIZE" in os.environ else heap_bytes
+
+
 def join(
     group: Any, comm: Any, heap_bytes: int, timeout: float | None
 ) -> tuple[_symrail.Runtime, GroupJob | None]:
@@ -130,7 +142,7 @@ def join(
     global _joined
     if group is None and comm is None:
         if not symrail.is_initialized():
-            symrail.init(heap_bytes=heap_bytes, heap=_heap_of_gpu())
+            symrail.init(heap_bytes=_at_least_as_set(heap_bytes), heap=_heap_of_gpu())
         return symrail.current(), None
     limit = timeout_s() if timeout is None else timeout
     me, size, all_objects = exchange(group, comm, limit)
@@ -142,8 +154,10 @@ def join(
     too_small = beside is not None and beside is _joined and heap_bytes > _symrail.Runtime.heap_of_group(0, beside)[0]
     if beside is None:
         heap = heap[0], _heap_of_gpu() or heap[1]
-    members = all_objects((_PROCESS, mine, dropped, heap, too_small, is_capturing()))
-    processes, jobs, drops, heaps, smalls, captures = zip(*members)
+    members = all_objects(
+        (_PROCESS, mine, dropped, heap, _at_least_as_set(heap_bytes), too_small, is_capturing())
+    )
+    processes, jobs, drops, heaps, joining, smalls, captures = zip(*members)
     if True in captures:
         why = "captures a CUDA graph, in which no Buffer can be made: make it before the capture"
         raise StateError(f"rank {captures.index(True)} {why}", {"pe": captures.index(True)})
@@ -158,7 +172,7 @@ def join(
             return symrail.current(), None
         if mine is None and _has_all_processes(group, comm, size):
             process_group = group if comm is None else None
-            symrail.init(process_group=process_group, comm=comm, heap_bytes=heap_bytes, heap=kinds[0])
+            symrail.init(process_group=process_group, comm=comm, heap_bytes=max(joining), heap=kinds[0])
             _joined = symrail.current()
             return _joined, None
     for name in sorted(set.intersection(*drops)):

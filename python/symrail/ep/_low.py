@@ -90,8 +90,10 @@ class LowLatency:
         self.dispatched = rows
         buffers = self.prepare(most_tokens, rows.bytes, 4 * groups, experts, k)
         if use_fp8:
-            cast, factors = _symrail.ep_cast_fp8(*rows.data, rows.dtype, power_of_two)
-            sent = buffers.send_dispatch((cast, hidden), (factors.view(np.uint8), 4 * groups), indices, k)
+            cast, factors = _symrail.ep_cast_fp8(*rows.data, power_of_two)
+            sent = buffers.send_dispatch(
+                (cast, hidden, "float8_e4m3fn"), (factors.view(np.uint8), 4 * groups, "float32"), indices, k
+            )
         else:
             sent = buffers.send_dispatch(rows.data, None, indices, k)
         share, most = experts // self.ranks, self.ranks * most_tokens

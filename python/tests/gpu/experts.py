@@ -1,10 +1,12 @@
 """Checks of symrail.ep on tensors of a GPU, for scripts/gpu.sh: `symrail run -n 2 -- python experts.py`.
 
 Works on device and pinned heaps, mapped or not; the variables SYMRAIL_… choose. With the argument `groups`, and 4 PEs,
-Buffers of groups of two PEs, each PE in two of them at once. Where PEs share a GPU, these checks are fewer: there each
+Buffers of groups of two PEs, each PE in two of them at once; with `hints` a Buffer that joins the job and has the
+memory that DeepEP's programs ask for. Where PEs share a GPU, these checks are fewer: there each
 kernel that waits for another PE lasts until that PE's time slice.
 """
 
+import os
 import sys
 import traceback
 
@@ -466,7 +468,33 @@ def groups(me):
     symrail.finalize()
 
 
+def hints():
+    """As DeepEP's programs make a Buffer: no job before, and as much memory as its hints say."""
+    rank, ranks = (int(os.environ[f"SYMRAIL_LAUNCHER_{name}"]) for name in ("PE", "N_PES"))
+    hidden, tokens = 7168, 4096
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    x = torch.full((tokens, hidden), rank + 1, dtype=torch.bfloat16, device="cuda")
+    num_nvl_bytes, num_rdma_bytes = 0, 0
+    for config in (deep_ep.Buffer.get_dispatch_config(ranks), deep_ep.Buffer.get_combine_config(ranks)):
+        num_nvl_bytes = max(config.get_nvl_buffer_size_hint(2 * hidden, ranks), num_nvl_bytes)
+        num_rdma_bytes = max(config.get_rdma_buffer_size_hint(2 * hidden, ranks), num_rdma_bytes)
+    buffer = deep_ep.Buffer(None, num_nvl_bytes, num_rdma_bytes)
+    topk_idx = torch.arange(8, device="cuda").repeat(tokens, 1) * ranks
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, 8 * ranks)
+    received, _, _, _, handle, _ = buffer.dispatch(
+        x, None, per_rank, None, in_rank, per_expert, topk_idx, torch.ones((tokens, 8), device="cuda")
+    )
+    assert len(received) == tokens * ranks and received[:: tokens, 0].tolist() == list(range(1, ranks + 1))
+    combined, _, _ = buffer.combine(received, handle)
+    assert torch.equal(combined, x * ranks)
+    buffer.destroy()
+    if rank == 0:
+        print(f"well: {num_nvl_bytes + num_rdma_bytes} bytes, as hinted, on {ranks} PEs")
+
+
 def main():
+    if sys.argv[1:] == ["hints"]:
+        return hints()
     symrail.init()
     me, ranks = symrail.my_pe(), symrail.n_pes()
     torch.cuda.set_device(symrail.current().device)

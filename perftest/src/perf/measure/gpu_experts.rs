@@ -120,7 +120,13 @@ impl<C: Backend> Bench<'_, C> {
             DeviceHighThroughput::new(device, nvrtc, heap::many_on_gpu(token, n_pes), USUAL_BLOCKS, WaitLimit::of(rt))?;
         let stream = Stream::new(gpu)?;
         let mut routes = buffers.routes(&stream)?;
-        let tokens = DeviceTokens { rows: own.rows.at().get(), bytes: token, scales: (0, 0), topk: Some(own.topk()) };
+        let tokens = DeviceTokens {
+            rows: own.rows.at().get(),
+            bytes: token,
+            scales: (0, 0),
+            topk: Some(own.topk()),
+            elements: [None; 2],
+        };
         // SAFETY: this function's memory for all tokens, which lives until the stream is idle.
         unsafe {
             buffers.layout(&stream, &mut routes, own.indices.at().get(), MANY)?;

@@ -54,6 +54,12 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let bytes = if me == 0 { 32 } else { 64 };
     let differs = buffers.dispatch(&Tokens { rows: rows(&data[..2 * bytes], bytes), ..good }, &layout);
     assert!(matches!(&differs, Err(Error::Runtime(ParametersDiffer { what: "bytes of a row", .. }))), "{differs:?}");
+    // One rank has rows of another type, of as many bytes.
+    let element = if me == 0 { DataType::Float16 } else { DataType::Bfloat16 };
+    let differs = buffers.dispatch(&Tokens { rows: rows(&data, 64).of(element), ..good }, &layout);
+    assert!(matches!(&differs, Err(Error::TypesDiffer { pe, .. }) if *pe == me), "{differs:?}");
+    let text = differs.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(text.contains("float16") && text.contains("bfloat16"), "{text}");
     // The ranks make different calls.
     let made = vec![1; 64 * handle.rows()];
     let parts = Parts { rows: rows(&made, 64), element: DataType::Bfloat16, weights: None, biases: [None, None] };
@@ -86,6 +92,9 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
             "{differs:?}"
         );
     }
+    let element = if me == 0 { DataType::Float32 } else { DataType::Bfloat16 };
+    let differs = buffers.combine(&Parts { element, ..parts }, &handle);
+    assert!(matches!(&differs, Err(Error::TypesDiffer { .. })), "{differs:?}");
     buffers.combine(&parts, &handle)?;
 
     let mut low = LowLatency::new(rt, shape, WaitLimit::of(rt))?;
@@ -106,8 +115,14 @@ pub fn refuse(rt: &Runtime) -> symrail_ep::Result<()> {
     let sent = low.send_dispatch(rows(&data[..2 * bytes], bytes), None, topk)?;
     let differs = low.receive_dispatch(&sent);
     assert!(matches!(&differs, Err(Error::Runtime(ParametersDiffer { what: "bytes of a row", .. }))), "{differs:?}");
+    let differs = low.send_dispatch(rows(&data, 64).of(element), None, topk)?;
+    let differs = low.receive_dispatch(&differs);
+    assert!(matches!(&differs, Err(Error::TypesDiffer { .. })), "{differs:?}");
+    let all = vec![0; 2 * ranks * 4 * 64];
+    let differs = low.send_combine(rows(&all, 64), element, &found.ranges)?;
+    let differs = low.receive_combine(&differs, topk, &weights);
+    assert!(matches!(&differs, Err(Error::TypesDiffer { .. })), "{differs:?}");
     if me == 0 {
-        let all = vec![0; 2 * ranks * 4 * 64];
         let of_halves = low.send_combine(rows(&all, 64), DataType::Float16, &found.ranges);
         assert!(matches!(of_halves, Err(Error::Argument { what: "the type of elements", .. })));
         let mut ranges = found.ranges.clone();
