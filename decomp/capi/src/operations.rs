@@ -48,11 +48,17 @@ impl Wanted {
 /// if there is such a one.
 type Kind = (bool, usize, Option<usize>);
 
-/// Whether a plan of this kind exists: the other ranks may be in a later call, and do not hear of this one.
-fn is_later<'k>(mut known: impl Iterator<Item = &'k Key>, (halo, first, second): Kind) -> bool {
-    known.any(|(of_halo, axes, ..)| {
-        (*of_halo, axes[0]) == (halo, first) && second.is_none_or(|second| axes[1] == second)
-    })
+/// Whether a plan is of this kind.
+fn is_of(&(of_halo, axes, ..): &Key, (halo, first, second): Kind) -> bool {
+    (of_halo, axes[0]) == (halo, first) && second.is_none_or(|second| axes[1] == second)
+}
+
+/// The plan in whose round the other ranks are, if plans of this kind exist. The inner option is `None` if there are
+/// several: which one is not known.
+fn later<'k, P>(known: impl Iterator<Item = (&'k Key, P)>, kind: Kind) -> Option<Option<P>> {
+    let mut plans = known.filter(|(key, _)| is_of(key, kind)).map(|(_, plan)| plan);
+    let first = plans.next()?;
+    Some(Some(first).filter(|_| plans.next().is_none()))
 }
 
 /// The parameters of a plan, as errors name them.
@@ -73,7 +79,7 @@ fn named((of_halo, axes, periodic, element, forms): &Key) -> String {
 /// What a first call with certain parameters on GPUs adds to the error that other ranks did not come: they run a plan
 /// of this kind, if they know their parameters, without comparing them.
 fn first_call<'k>(key: &Key, known: impl Iterator<Item = &'k Key>, kind: Kind) -> Option<String> {
-    let known: Vec<String> = known.filter(|known| is_later(std::iter::once(*known), kind)).map(named).collect();
+    let known: Vec<String> = known.filter(|known| is_of(known, kind)).map(named).collect();
     let this = named(key);
     (!known.is_empty()).then(|| {
         format!(
@@ -97,15 +103,16 @@ fn run(
         Err(unknown) => (0, Err(unknown)),
         Ok(desc) => {
             let checked = wanted.and_then(|wanted| desc.allow(&wanted).map(|()| wanted));
-            let (number, checked) = (desc.number, checked.and_then(|wanted| desc.array().map(|_| wanted)));
-            // Ranks on GPUs that have the plan do not hear of an argument which tells no plan.
-            if on_gpu && checked.is_err() && is_later(desc.plans.keys(), kind) {
-                checked?;
-                return Ok(());
-            }
-            (number, checked)
+            (desc.number, checked.and_then(|wanted| desc.array().map(|_| wanted)))
         }
     };
+    // Ranks on GPUs that have the plan compare nothing.
+    if on_gpu
+        && let Err(wrong) = &checked
+        && let Some(told) = handle.refuse(desc, kind, at.stream)
+    {
+        return Err(told.err().into_iter().fold(wrong.clone(), |wrong, why| wrong.with(&why)));
+    }
     let checked = checked.and_then(|wanted| check_place(on_gpu, at).map(|()| wanted));
     let key = checked.as_ref().map(Wanted::key);
     let kept = key.as_ref().is_ok_and(|key| handle.desc(desc).is_ok_and(|desc| desc.plans.contains_key(key)));
@@ -179,6 +186,27 @@ impl Handle {
         let plan = made.map_err(|error| self.job.failure(call, error))?;
         self.desc(number)?.plans.insert(wanted.key(), plan);
         Ok(())
+    }
+
+    /// Ends a later call on GPUs, in which the other ranks are, and whose plan this rank's arguments do not tell: takes
+    /// part in its round without memory, which the plan refuses. Returns `None` if it is a first call, and an error if
+    /// the other ranks wait.
+    fn refuse(&mut self, desc: Opaque, kind: Kind, stream: *mut c_void) -> Option<Result<(), String>> {
+        let (limit, known) = (self.job.limit(1), self.descs.contains_key(&desc.addr()));
+        // A wrong descriptor may stand for any.
+        let descs = self.descs.iter_mut().filter(|(number, _)| !known || **number == desc.addr());
+        let Some(plan) = later(descs.flat_map(|(_, desc)| &mut desc.plans), kind)? else {
+            return Some(Err("there are several plans that it may be: other ranks wait for SYMRAIL_TIMEOUT_S".into()));
+        };
+        let none = GpuMemory { at: 0, bytes: 0 };
+        let round = || {
+            // SAFETY: no memory is used; C's caller vouches for the stream.
+            unsafe { plan.run([none; 2], &mut Workspace::none(), stream.expose_provenance()) }
+        };
+        match with_timeout(limit, round) {
+            Ok(()) | Err(Error::Refused { .. }) => Some(Ok(())),
+            Err(error) => Some(Err(format!("other ranks do not hear of it: {error}"))),
+        }
     }
 
     /// The plan of an operation, and the handle's workspaces.
@@ -365,23 +393,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_calls_of_a_kind_that_has_a_plan_are_later_ones() {
+    fn a_call_that_tells_no_plan_is_of_the_only_one_of_its_kind() {
         let form = Form { halo: [1; 3], padding: [0; 3] };
         let halo = Halo { axis: Axis::Y, dim: 2, periodic: true, form, element: 8, fields: 1, mode: Mode::default() };
-        let transpose = Transpose::new((Axis::Y, Axis::Z), 8);
-        let known = [Wanted::Halo(halo), Wanted::Transpose(transpose)].map(|wanted| wanted.key());
+        let transpose = |element| Wanted::Transpose(Transpose::new((Axis::Y, Axis::Z), element)).key();
+        let known = [(Wanted::Halo(halo).key(), "halo"), (transpose(8), "transpose")];
+        let find = |known: &[(Key, &'static str)], kind| later(known.iter().map(|(key, plan)| (key, *plan)), kind);
         let (x, y, z) = (Axis::X.index(), Axis::Y.index(), Axis::Z.index());
-        for (kind, later) in [
-            ((false, y, Some(z)), true),
-            ((false, y, Some(x)), false),
-            ((false, x, Some(y)), false),
-            ((true, y, Some(z)), true),
-            ((true, y, Some(x)), false),
-            ((true, y, None), true),
-            ((true, z, None), false),
+        for (kind, plan) in [
+            ((false, y, Some(z)), Some("transpose")),
+            ((false, y, Some(x)), None),
+            ((false, x, Some(y)), None),
+            ((true, y, Some(z)), Some("halo")),
+            ((true, y, Some(x)), None),
+            ((true, y, None), Some("halo")),
+            ((true, z, None), None),
         ] {
-            assert_eq!(is_later(known.iter(), kind), later, "{kind:?}");
+            assert_eq!(find(&known, kind), plan.map(Some), "{kind:?}: a first call is compared");
         }
+        let two = [known[0], known[1], (transpose(16), "another transpose")];
+        assert_eq!(find(&two, (false, y, Some(z))), Some(None), "a round of the wrong plan would be worse than none");
+        assert_eq!(find(&two, (true, y, None)), Some(Some("halo")));
     }
 
     #[test]
