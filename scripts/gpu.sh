@@ -31,6 +31,9 @@ build() {
   for each in one_thread one_sided; do
     cc -O2 -o "$bin/$each" "$root/collectives/nccl/tests/gpu/$each.c" -ldl || exit 1
   done
+  cc -O2 -I "$root/decomp/capi/include" -o "$bin/gpu_pencils" "$root/decomp/capi/tests/programs/gpu_pencils.c" \
+    "$bin/libsymrail_decomp_c.so" -Wl,-rpath,"\$ORIGIN" -ldl || exit 1
+  ln -sf libsymrail_decomp_c.so "$bin/libcudecomp.so.0"
   rm -rf "$bin/python"
   mkdir -p "$bin/python"
   cp -r "$root/python/symrail" "$bin/python/" || exit 1
@@ -190,7 +193,7 @@ END
   rm -rf "$work"
 }
 
-# Transposes and halos, every byte; times.
+# Transposes and halos, every byte; times; by cuDecomp's names.
 pencils() {
   local what test="$bin/pe gpu_decomp" run="$bin/symrail run -n $pes" heap="SYMRAIL_HEAP_SIZE=400M SYMRAIL_TIMEOUT_S=5"
   for what in small large graph two all misuse late bench crossover; do
@@ -200,6 +203,8 @@ pencils() {
     case_of "pencils, pinned heap, proxy, $what" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- $test $what
     case_of "pencils, device heap, staged over $tcp, $what" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER="$tcp" $run --hosts $pes -- $test $what
   done
+  case_of "pencils by cuDecomp's names, device heap, mapped" $staged $heap SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- "$bin/gpu_pencils"
+  case_of "pencils by cuDecomp's names, pinned heap, proxy" $pinned $heap SYMRAIL_DISABLE_P2P=1 SYMRAIL_LIBFABRIC_PROVIDER=shm $run -- "$bin/gpu_pencils"
 }
 
 # The four transposes and halos beside those of torch.distributed (NCCL) and of NVSHMEM, alternately; the

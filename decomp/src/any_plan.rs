@@ -8,9 +8,8 @@ use crate::counters::Counters;
 use crate::cuda::{GpuKernels, GpuMemory, GpuPlan};
 use crate::decomposition::Decomposition;
 use crate::error::Result;
-use crate::halo::Halo;
+use crate::operation::Operation;
 use crate::plan::Plan;
-use crate::transpose::Transpose;
 use crate::workspace::Workspace;
 
 /// A plan on host memory or on a GPU.
@@ -22,25 +21,14 @@ pub enum AnyPlan {
 }
 
 impl AnyPlan {
-    /// A transpose, with the GPU's kernels if they are given. Collective over the team.
+    /// A plan of an operation, with the GPU's kernels if they are given. Collective over the team.
     ///
     /// # Errors
     /// Those of [`Decomposition::transpose`] and [`Decomposition::gpu_transpose`].
-    pub fn transpose(array: &Decomposition, kernels: Option<&GpuKernels>, transpose: &Transpose) -> Result<AnyPlan> {
+    pub fn new(array: &Decomposition, kernels: Option<&GpuKernels>, operation: &Operation) -> Result<AnyPlan> {
         Ok(match kernels {
-            None => AnyPlan::Host(array.transpose(transpose)?),
-            Some(kernels) => AnyPlan::Gpu(array.gpu_transpose(kernels, transpose)?),
-        })
-    }
-
-    /// An update of a halo, with the GPU's kernels if they are given. Collective over the team.
-    ///
-    /// # Errors
-    /// Those of [`Decomposition::halo`] and [`Decomposition::gpu_halo`].
-    pub fn halo(array: &Decomposition, kernels: Option<&GpuKernels>, halo: &Halo) -> Result<AnyPlan> {
-        Ok(match kernels {
-            None => AnyPlan::Host(array.halo(halo)?),
-            Some(kernels) => AnyPlan::Gpu(array.gpu_halo(kernels, halo)?),
+            None => AnyPlan::Host(array.plan(operation)?),
+            Some(kernels) => AnyPlan::Gpu(array.gpu_plan(kernels, operation)?),
         })
     }
 

@@ -6,10 +6,9 @@ use crate::any_plan::AnyPlan;
 use crate::blocks::{Blocks, Kind};
 use crate::cuda::{GpuKernels, GpuPlan};
 use crate::error::{Error, Result};
-use crate::flow::Flows;
 use crate::grid::{Axis, Grid};
 use crate::halo::Halo;
-use crate::mode::Mode;
+use crate::operation::Operation;
 use crate::parts;
 use crate::pencil::{Form, Pencil};
 use crate::plan::Plan;
@@ -22,18 +21,6 @@ use symrail::team::heap::Block;
 
 /// The largest element, in bytes.
 const LARGEST_ELEMENT: usize = 1 << 16;
-
-/// A plan that a caller asks for: the parts of a transpose or a halo that both have.
-struct Asked<F> {
-    what: &'static str,
-    /// The parameters that the PEs compare.
-    parameters: Vec<(&'static str, u64)>,
-    /// Bytes of an element.
-    element: usize,
-    fields: usize,
-    mode: Mode,
-    flows: F,
-}
 
 /// An array spread over the PEs of a team. A PE's index in the team is its rank. Several decompositions may exist at
 /// once, on the same or on different teams.
@@ -116,7 +103,7 @@ impl Decomposition {
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
     pub fn transpose(&self, transpose: &Transpose) -> Result<Plan> {
-        self.plan(self.asked_transpose(transpose))
+        self.plan(&(*transpose).into())
     }
 
     /// Makes a plan for updates of a halo, which runs in place. Collective over the team.
@@ -124,7 +111,7 @@ impl Decomposition {
     /// # Errors
     /// [`Error::Plan`], [`symrail::Error::ParametersDiffer`], [`symrail::Error::TeamHeapFull`].
     pub fn halo(&self, halo: &Halo) -> Result<Plan> {
-        self.plan(self.asked_halo(halo))
+        self.plan(&(*halo).into())
     }
 
     /// As [`Decomposition::transpose`], for arrays in a GPU's memory.
@@ -132,7 +119,7 @@ impl Decomposition {
     /// # Errors
     /// As for [`Decomposition::transpose`]; an error of the driver.
     pub fn gpu_transpose(&self, kernels: &GpuKernels, transpose: &Transpose) -> Result<GpuPlan> {
-        self.gpu_plan(kernels, self.asked_transpose(transpose))
+        self.gpu_plan(kernels, &(*transpose).into())
     }
 
     /// As [`Decomposition::halo`], for arrays in a GPU's memory.
@@ -140,28 +127,14 @@ impl Decomposition {
     /// # Errors
     /// As for [`Decomposition::halo`]; an error of the driver.
     pub fn gpu_halo(&self, kernels: &GpuKernels, halo: &Halo) -> Result<GpuPlan> {
-        self.gpu_plan(kernels, self.asked_halo(halo))
+        self.gpu_plan(kernels, &(*halo).into())
     }
 
-    fn asked_transpose(&self, transpose: &Transpose) -> Asked<impl FnOnce() -> Result<Flows>> {
-        let &Transpose { element, fields, mode, .. } = transpose;
-        let flows = || transpose.flows(&self.grid, self.rank());
-        Asked { what: "transpose", parameters: transpose.parameters(), element, fields, mode, flows }
-    }
-
-    fn asked_halo(&self, halo: &Halo) -> Asked<impl FnOnce() -> Result<Flows>> {
-        let &Halo { element, fields, mode, .. } = halo;
-        let flows = || halo.flows(&self.grid, self.rank());
-        Asked { what: "halo", parameters: halo.parameters(), element, fields, mode, flows }
-    }
-
-    fn gpu_plan(&self, kernels: &GpuKernels, asked: Asked<impl FnOnce() -> Result<Flows>>) -> Result<GpuPlan> {
-        let Asked { what, parameters, element, fields, mode, flows } = asked;
+    pub(crate) fn gpu_plan(&self, kernels: &GpuKernels, operation: &Operation) -> Result<GpuPlan> {
+        let (.., mode) = operation.sizes();
         // Multiprocessors that unpack take as much from those that send as the overlap saves.
-        let in_parts = mode.pipelined && mode.engines.is_some();
-        let parts = |flows: Flows| if in_parts { flows.in_parts(element, parts::LEAST) } else { flows };
-        let asked = Asked { what, parameters, element, fields, mode, flows: || flows().map(parts) };
-        let blocks = self.blocks(asked, |pe| GpuPlan::path(kernels, pe), 0)?;
+        let least = Some(parts::LEAST).filter(|_| mode.pipelined && mode.engines.is_some());
+        let blocks = self.blocks(operation, least, 0, |pe| GpuPlan::path(kernels, pe))?;
         GpuPlan::new(kernels, &self.heap, &self.team, blocks)
     }
 
@@ -174,27 +147,35 @@ impl Decomposition {
         plan.free(&self.team)
     }
 
-    fn plan(&self, asked: Asked<impl FnOnce() -> Result<Flows>>) -> Result<Plan> {
+    pub(crate) fn plan(&self, operation: &Operation) -> Result<Plan> {
         self.heap.must_be_the_hosts()?;
-        let blocks = self.blocks(asked, |pe| Plan::path(self.runtime(), pe), small::MOST)?;
+        let blocks = self.blocks(operation, None, small::MOST, |pe| Plan::path(self.runtime(), pe))?;
         Plan::new(&self.heap, &self.team, blocks)
     }
 
+    /// The blocks of an operation, in parts of at least so many bytes if that is given, of which those of up to `small`
+    /// bytes have buffers of their own over rails.
     fn blocks(
         &self,
-        asked: Asked<impl FnOnce() -> Result<Flows>>,
-        path: impl Fn(Pe) -> Path,
+        operation: &Operation,
+        least: Option<usize>,
         small: usize,
+        path: impl Fn(Pe) -> Path,
     ) -> Result<Blocks> {
-        let Asked { what, parameters, element, fields, mode, flows } = asked;
-        self.team.compare(what, &parameters)?;
+        let (what, (element, fields, mode)) = (operation.kind().name(), operation.sizes());
+        self.team.compare(what, &operation.parameters())?;
         if !(1..=LARGEST_ELEMENT).contains(&element) || fields == 0 {
             let reason =
                 format!("elements of {element} bytes, {fields} fields: use 1 to {LARGEST_ELEMENT}, at least 1");
             return Err(Error::Plan { what, reason });
         }
+        let flows = operation.flows(&self.grid, self.rank())?;
+        let flows = match least {
+            None => flows,
+            Some(least) => flows.in_parts(element, least),
+        };
         let kind = Kind { what, element, mode, owner: self.owner, small };
-        Ok(Blocks::new(kind, flows()?, |rank| self.pe(rank), path))
+        Ok(Blocks::new(kind, flows, |rank| self.pe(rank), path))
     }
 
     /// Frees a plan. Collective over the team. A plan that is only dropped never returns its few words to the heap.

@@ -15,7 +15,7 @@ const BELOW: usize = 0;
 const ABOVE: usize = 1;
 
 /// An update of the halo along one dimension.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Halo {
     /// The axis of the pencils.
     pub axis: Axis,

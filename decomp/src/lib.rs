@@ -34,6 +34,7 @@
 //! | `exchange` | the words by which PEs signal where blocks may go, and that they have arrived |
 //! | `small` | buffers for small blocks over rails |
 //! | [`any_plan`] | a plan on either |
+//! | [`operation`] | transposes and halos of callers without plans |
 //! | [`staging`] | the rule: straight from and to the user's buffers, or through the workspace |
 //! | [`workspace`] | symmetric memory of a team |
 //! | [`decomposition`] | a grid on a team |
@@ -58,6 +59,7 @@ pub mod grid;
 pub mod halo;
 mod measure;
 mod mode;
+pub mod operation;
 mod parts;
 pub mod pencil;
 pub mod plan;
@@ -82,6 +84,7 @@ pub use flight::Flight;
 pub use grid::{Axis, Grid, RankOrder};
 pub use halo::Halo;
 pub use mode::Mode;
+pub use operation::{Operation, Plans};
 pub use pencil::{Form, Pencil};
 pub use plan::{PeerRoutes, Plan};
 pub use transpose::Transpose;

@@ -103,10 +103,10 @@ fn make(
     parts: &mut Vec<Part>,
 ) -> Result<()> {
     for (transpose, Measured { in_place, weight, .. }) in tuning.round.transposes(tuning, mode) {
-        parts.push((AnyPlan::transpose(array, kernels, &transpose)?, in_place, weight));
+        parts.push((AnyPlan::new(array, kernels, &transpose.into())?, in_place, weight));
     }
     for halo in tuning.round.updates(tuning, mode) {
-        parts.push((AnyPlan::halo(array, kernels, &halo)?, true, 1.0));
+        parts.push((AnyPlan::new(array, kernels, &halo.into())?, true, 1.0));
     }
     Ok(())
 }

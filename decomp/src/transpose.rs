@@ -11,7 +11,7 @@ use crate::parts;
 use crate::pencil::Form;
 
 /// A transpose: X to Y, Y to Z, or back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Transpose {
     /// The axis of the input's pencils.
     pub from: Axis,

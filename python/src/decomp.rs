@@ -3,7 +3,6 @@
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,8 @@ use pyo3::prelude::*;
 use symrail::{TeamHeap, with_timeout};
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
 use symrail_decomp::{
-    AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Transpose, Tuning, Workspace, tune_on,
+    AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Operation, Plans, Transpose, Tuning, Workspace,
+    tune_on,
 };
 
 use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
@@ -26,9 +26,6 @@ use crate::stream::handle as stream_handle;
 /// Bytes of the heap for the words with which plans synchronise.
 const WORDS: usize = 1 << 20;
 
-/// The key of a plan: whether it is for a halo, axes or axis and dimension, the period, bytes of an element, forms.
-type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
-
 /// An array over all PEs, and the job whose heap it uses.
 #[pyclass(frozen, module = "symrail._symrail")]
 pub struct Pencils {
@@ -41,11 +38,8 @@ pub struct Pencils {
     job: Arc<Job>,
 }
 
-/// The kernels, if there are any.
-type Kernels<'a> = Option<&'a GpuKernels>;
-
 struct Parts {
-    plans: HashMap<Key, AnyPlan>,
+    plans: Plans,
     work: Option<Workspace>,
     /// Workspaces that larger ones have replaced, which graphs may still use.
     replaced: Vec<Workspace>,
@@ -87,18 +81,14 @@ impl Parts {
         compared.map(drop)
     }
 
-    /// The plan with this key, and a workspace for it.
-    fn plan(
-        &mut self,
-        key: Key,
-        make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan>,
-    ) -> symrail_decomp::Result<(&mut AnyPlan, &mut Workspace)> {
+    /// The plan of an operation, and a workspace for it.
+    fn plan(&mut self, wanted: Operation) -> symrail_decomp::Result<(&mut AnyPlan, &mut Workspace)> {
         let Parts { plans, work, replaced, array, kernels, .. } = self;
         let kernels = kernels.as_ref();
-        let plan = match plans.entry(key) {
+        let plan = match plans.entry(wanted) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let plan = new.insert(make(array, kernels)?);
+                let plan = new.insert(AnyPlan::new(array, kernels, &wanted)?);
                 // The size is the largest of all PEs', so all PEs decide alike here.
                 let needed = array.largest(plan.workspace_bytes())?;
                 if work.as_ref().is_none_or(|work| work.bytes() < needed) {
@@ -203,7 +193,7 @@ impl Pencils {
             };
             match spread() {
                 Ok(array) => {
-                    let (plans, replaced) = (HashMap::new(), Vec::new());
+                    let (plans, replaced) = (Plans::new(), Vec::new());
                     Ok((grid, mode, Parts { plans, work: None, replaced, array, kernels, heap, lost: None }))
                 }
                 Err(error) => {
@@ -257,7 +247,6 @@ impl Pencils {
         let stream = stream.as_ref().map(stream_handle).transpose()?;
         let memory = |array, role| self.memory(array, role, stream);
         let buffers = memory(&arrays.0, "src").and_then(|src| Ok([src, memory(&arrays.1, "dst")?]));
-        let key = (false, [from.index(), to.index()], false, element, forms);
         let [input_halo, output_halo, input_padding, output_padding] = forms;
         let wanted = Transpose {
             input: Form { halo: input_halo, padding: input_padding },
@@ -265,7 +254,7 @@ impl Pencils {
             mode: self.mode,
             ..Transpose::new((from, to), element)
         };
-        self.run(py, key, move |array, kernels| AnyPlan::transpose(array, kernels, &wanted), buffers, stream)
+        self.run(py, wanted.into(), buffers, stream)
     }
 
     /// Updates the halo of pencils along an axis in one dimension. Collective.
@@ -284,17 +273,16 @@ impl Pencils {
         let along = axis(along)?;
         let stream = stream.as_ref().map(stream_handle).transpose()?;
         let buffers = self.memory(&array, "array", stream).map(|buffer| [buffer; 2]);
-        let key = (true, [along.index(), dim], periodic, element, [halo, padding, [0; 3], [0; 3]]);
         let form = Form { halo, padding };
         let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode: self.mode };
-        self.run(py, key, move |array, kernels| AnyPlan::halo(array, kernels, &wanted), buffers, stream)
+        self.run(py, wanted.into(), buffers, stream)
     }
 
     /// Tells the other PEs that this one was refused a transpose or a halo. PEs whose GPUs have a plan for such a call
     /// do not ask: without plans on GPUs it is collective, else local.
     fn tell(&self, py: Python<'_>, halo: bool) -> PyResult<()> {
         let told = self.with(py, |parts| {
-            if parts.kernels.is_some() && parts.plans.keys().any(|key| key.0 == halo) {
+            if parts.kernels.is_some() && parts.plans.keys().any(|known| known.kind().halo == halo) {
                 return Ok(());
             }
             match parts.agree(halo, 0, Err(refused(halo))) {
@@ -326,29 +314,31 @@ impl Pencils {
         Ok(GpuMemory { at, bytes })
     }
 
-    /// Runs the plan with this key, without Python's lock, one at a time.
+    /// Runs the plan of an operation, without Python's lock, one at a time.
     fn run(
         &self,
         py: Python<'_>,
-        key: Key,
-        make: impl FnOnce(&Decomposition, Kernels<'_>) -> symrail_decomp::Result<AnyPlan> + Send,
+        wanted: Operation,
         buffers: PyResult<[GpuMemory; 2]>,
         stream: Option<usize>,
     ) -> PyResult<()> {
-        let passed = buffers.as_ref().copied().map_err(|_| refused(key.0));
-        let call = |parts: &mut Parts| {
+        let halo = wanted.kind().halo;
+        let passed = buffers.as_ref().copied().map_err(|_| refused(halo));
+        // Modes that differ are told apart when the plan is made.
+        let call = hash(&format!("{:?}", wanted.in_mode(Mode::default())));
+        let run = |parts: &mut Parts| {
             // Rounds on GPUs do not wait for a comparison.
-            let compares = parts.kernels.is_none() || !parts.plans.contains_key(&key);
+            let compares = parts.kernels.is_none() || !parts.plans.contains_key(&wanted);
             if compares {
-                parts.agree(key.0, hash(&format!("{key:?}")), passed.clone().map(drop))?;
+                parts.agree(halo, call, passed.clone().map(drop))?;
             }
-            let (plan, work) = parts.plan(key, make)?;
+            let (plan, work) = parts.plan(wanted)?;
             let none = GpuMemory { at: 0, bytes: 0 };
             // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream has
             // come so far. No memory is refused, which tells the peers.
             unsafe { plan.run(passed.unwrap_or([none; 2]), work, stream.unwrap_or(0)) }
         };
-        let done = self.with(py, call)?;
+        let done = self.with(py, run)?;
         buffers.and_then(|_| done.map_err(raised))
     }
 

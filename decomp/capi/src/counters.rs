@@ -14,7 +14,8 @@ impl GridDesc {
     /// The counters of its transposes, or of its halos.
     fn counters(&self, halos: bool) -> Counters {
         let mut all = Counters::default();
-        self.plans.iter().filter(|(key, _)| key.0 == halos).for_each(|(_, plan)| all += plan.counters());
+        let plans = self.plans.iter().filter(|(operation, _)| operation.kind().halo == halos);
+        plans.for_each(|(_, plan)| all += plan.counters());
         all
     }
 

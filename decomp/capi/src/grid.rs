@@ -1,11 +1,10 @@
 //! Grid descriptors: their creation and their end.
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 
 use symrail::with_timeout;
 use symrail_core::{CPointer, registry};
-use symrail_decomp::{AnyPlan, Decomposition, Grid, Mode};
+use symrail_decomp::{Decomposition, Grid, Mode, Plans};
 
 use crate::backends::{Backend, Way};
 use crate::config::Checked;
@@ -13,10 +12,6 @@ use crate::guard::{Failure, given, value};
 use crate::handle::{Call, Handle, Opaque, with_desc, with_handle};
 use crate::layouts::{Config, Layout, Options};
 use crate::tuning::{self, Step};
-
-/// The key of a plan: whether it is a halo's; axes; whether it is periodic; bytes of an element; halo and padding of
-/// input and output.
-pub type Key = (bool, [usize; 2], bool, usize, [[usize; 3]; 4]);
 
 /// `cudecompGridDesc_t`.
 pub struct GridDesc {
@@ -27,8 +22,8 @@ pub struct GridDesc {
     /// The back ends of transposes and halos, and their modes.
     pub backends: [&'static Backend; 2],
     pub modes: [Mode; 2],
-    /// The plans. All ranks together make a plan when they first run it.
-    pub plans: HashMap<Key, AnyPlan>,
+    /// The plans, of operations in the default mode. All ranks together make a plan when they first run it.
+    pub plans: Plans,
     /// `None` if there are more elements than can be counted: the geometry can still be asked for.
     array: Option<Decomposition>,
     config: Config,
@@ -140,7 +135,7 @@ impl Handle {
             tracing::info!("cudecomp: grid descriptor {number}: {what}: {}", Way { backend, on_gpu });
         }
         let modes = backends.map(|backend| backend.mode(on_gpu));
-        Ok(GridDesc { number, grid, rank, backends, modes, plans: HashMap::new(), array, config })
+        Ok(GridDesc { number, grid, rank, backends, modes, plans: Plans::new(), array, config })
     }
 }
 

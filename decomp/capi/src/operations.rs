@@ -6,20 +6,14 @@ use symrail::kernels::cuda::Gpu;
 use symrail::with_timeout;
 use symrail_core::CPointer;
 use symrail_decomp::cuda::GpuMemory;
-use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Transpose, Workspace};
+use symrail_decomp::operation::Kind;
+use symrail_decomp::{AnyPlan, Axis, Error, Form, Halo, Mode, Operation, Transpose, Workspace};
 
-use crate::grid::{GridDesc, Key};
+use crate::grid::GridDesc;
 use crate::guard::{Failure, Three, three, write};
 use crate::handle::{Call, Handle, Opaque, key_of, with_handle};
 use crate::layouts::{axis, element};
 use crate::workspaces::Workspaces;
-
-/// An operation.
-#[derive(Clone, Copy)]
-enum Wanted {
-    Transpose(Transpose),
-    Halo(Halo),
-}
 
 /// The buffers of a call.
 #[derive(Clone, Copy)]
@@ -30,54 +24,14 @@ struct Buffers {
     stream: *mut c_void,
 }
 
-impl Wanted {
-    fn key(&self) -> Key {
-        match self {
-            Wanted::Transpose(Transpose { from, to, element, input, output, .. }) => {
-                let forms = [input.halo, output.halo, input.padding, output.padding];
-                (false, [from.index(), to.index()], false, *element, forms)
-            }
-            Wanted::Halo(Halo { axis, dim, periodic, element, form, .. }) => {
-                (true, [axis.index(), *dim], *periodic, *element, [form.halo, form.padding, [0; 3], [0; 3]])
-            }
-        }
-    }
-}
-
-/// What a call tells of its plan whatever its arguments: whether it is a halo's, and the axes; a halo's dimension only
-/// if there is such a one.
-type Kind = (bool, usize, Option<usize>);
-
-/// Whether a plan of this kind exists: the other ranks may be in a later call, and do not hear of this one.
-fn is_later<'k>(mut known: impl Iterator<Item = &'k Key>, (halo, first, second): Kind) -> bool {
-    known.any(|(of_halo, axes, ..)| {
-        (*of_halo, axes[0]) == (halo, first) && second.is_none_or(|second| axes[1] == second)
-    })
-}
-
-/// The parameters of a plan, as errors name them.
-fn named((of_halo, axes, periodic, element, forms): &Key) -> String {
-    let [first, second] = axes.map(|axis| ["X", "Y", "Z"].get(axis).copied().unwrap_or("?"));
-    let [a, b, c, d] = forms;
-    if !of_halo {
-        return format!(
-            "a transpose from {first} to {second}, {element} bytes an element, halos {a:?} and {b:?}, paddings {c:?} and {d:?}"
-        );
-    }
-    let periods = if *periodic { "periodic" } else { "not periodic" };
-    format!(
-        "halos of pencils along {first} in dimension {second}, {periods}, {element} bytes an element, {a:?}, padding {b:?}"
-    )
-}
-
 /// What a first call with certain parameters on GPUs adds to the error that other ranks did not come: they run a plan
 /// of this kind, if they know their parameters, without comparing them.
-fn first_call<'k>(key: &Key, known: impl Iterator<Item = &'k Key>, kind: Kind) -> Option<String> {
-    let known: Vec<String> = known.filter(|known| is_later(std::iter::once(*known), kind)).map(named).collect();
-    let this = named(key);
+fn first_call<'k>(wanted: &Operation, known: impl Iterator<Item = &'k Operation>) -> Option<String> {
+    let kind = wanted.kind();
+    let known: Vec<String> = known.filter(|known| kind.has(known)).map(Operation::to_string).collect();
     (!known.is_empty()).then(|| {
         format!(
-            "this is the first call with {this}; the others may be in a round with earlier ones: {}",
+            "this is the first call with {wanted}; the others may be in a round with earlier ones: {}",
             known.join("; ")
         )
     })
@@ -87,32 +41,33 @@ fn first_call<'k>(key: &Key, known: impl Iterator<Item = &'k Key>, kind: Kind) -
 fn run(
     handle: &mut Handle,
     desc: Opaque,
-    call: Call,
     kind: Kind,
-    wanted: Result<Wanted, Failure>,
+    wanted: Result<Operation, Failure>,
     at: Buffers,
 ) -> Result<(), Failure> {
-    let on_gpu = handle.job.kernels().is_some();
+    let (call, on_gpu) = (if kind.halo { Call::Halos } else { Call::Transpose }, handle.job.kernels().is_some());
     let (number, checked) = match handle.desc(desc) {
         Err(unknown) => (0, Err(unknown)),
         Ok(desc) => {
             let checked = wanted.and_then(|wanted| desc.allow(&wanted).map(|()| wanted));
-            let (number, checked) = (desc.number, checked.and_then(|wanted| desc.array().map(|_| wanted)));
-            // Ranks on GPUs that have the plan do not hear of an argument which tells no plan.
-            if on_gpu && checked.is_err() && is_later(desc.plans.keys(), kind) {
-                checked?;
-                return Ok(());
-            }
-            (number, checked)
+            (desc.number, checked.and_then(|wanted| desc.array().map(|_| wanted)))
         }
     };
+    // Ranks on GPUs that have the plan compare nothing.
+    if on_gpu
+        && let Err(wrong) = &checked
+        && let Some(told) = handle.refuse(desc, kind, at.stream)
+    {
+        return Err(told.err().into_iter().fold(wrong.clone(), |wrong, why| wrong.with(&why)));
+    }
     let checked = checked.and_then(|wanted| check_place(on_gpu, at).map(|()| wanted));
-    let key = checked.as_ref().map(Wanted::key);
-    let kept = key.as_ref().is_ok_and(|key| handle.desc(desc).is_ok_and(|desc| desc.plans.contains_key(key)));
+    let key = checked.as_ref().map_or(0, key_of);
+    let plans = handle.desc(desc).ok().map(|desc| &desc.plans);
+    let kept = checked.as_ref().is_ok_and(|wanted| plans.is_some_and(|plans| plans.contains_key(wanted)));
     if !kept {
-        let plans = handle.desc(desc).ok().filter(|_| on_gpu);
-        let first = key.as_ref().ok().zip(plans).and_then(|(key, desc)| first_call(key, desc.plans.keys(), kind));
-        let agreed = handle.agree(call, number, key.as_ref().map_or(0, key_of), checked.clone());
+        let plans = plans.filter(|_| on_gpu);
+        let first = checked.as_ref().ok().zip(plans).and_then(|(wanted, plans)| first_call(wanted, plans.keys()));
+        let agreed = handle.agree(call, number, key, checked.clone());
         let lost = first.filter(|_| handle.is_lost());
         let agreed = agreed.map_err(|failure| lost.iter().fold(failure, |failure, why| failure.with(why)))?;
         handle.make(desc, &agreed)?;
@@ -121,7 +76,7 @@ fn run(
     // All ranks have made the plan, or, on host memory, tell one another of each round.
     if !kept || !on_gpu {
         let accepted = handle.accepts(desc, &wanted, at);
-        handle.agree(call, number, key_of(&wanted.key()), accepted)?;
+        handle.agree(call, number, key, accepted)?;
     }
     handle.round(desc, &wanted, at)
 }
@@ -145,10 +100,10 @@ fn check_place(on_gpu: bool, at: Buffers) -> Result<(), Failure> {
 
 impl GridDesc {
     /// Whether the operation is one that cuDecomp has, too.
-    fn allow(&self, wanted: &Wanted) -> Result<(), Failure> {
+    fn allow(&self, wanted: &Operation) -> Result<(), Failure> {
         let (what, axes) = match wanted {
-            Wanted::Halo(halo) => ("halos", [halo.axis; 2]),
-            Wanted::Transpose(transpose) => ("transposes", [transpose.from, transpose.to]),
+            Operation::Halo(halo) => ("halos", [halo.axis; 2]),
+            Operation::Transpose(transpose) => ("transposes", [transpose.from, transpose.to]),
         };
         match axes.into_iter().find(|&axis| self.grid.has_empty_pencils(axis)) {
             Some(axis) => Err(Failure::unsupported(format!(
@@ -161,42 +116,48 @@ impl GridDesc {
 
 impl Handle {
     /// Makes the plan. Collective.
-    fn make(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(), Failure> {
+    fn make(&mut self, desc: Opaque, wanted: &Operation) -> Result<(), Failure> {
         let (kernels, limit) = (self.job.kernels().cloned(), self.job.limit(1));
         let (kernels, number) = (kernels.as_ref(), desc);
         let desc = self.desc(number)?;
-        let (array, modes) = (desc.array()?, desc.modes);
-        let made = with_timeout(limit, || match wanted {
-            Wanted::Transpose(transpose) => {
-                AnyPlan::transpose(array, kernels, &Transpose { mode: modes[0], ..*transpose })
-            }
-            Wanted::Halo(halo) => AnyPlan::halo(array, kernels, &Halo { mode: modes[1], ..*halo }),
-        });
-        let call = match wanted {
-            Wanted::Transpose(_) => "the first transpose with these parameters and this back end",
-            Wanted::Halo(_) => "the first update of halos with these parameters and this back end",
+        let (array, halos) = (desc.array()?, wanted.kind().halo);
+        let in_mode = wanted.in_mode(desc.modes[usize::from(halos)]);
+        let made = with_timeout(limit, || AnyPlan::new(array, kernels, &in_mode));
+        let call = match halos {
+            false => "the first transpose with these parameters and this back end",
+            true => "the first update of halos with these parameters and this back end",
         };
         let plan = made.map_err(|error| self.job.failure(call, error))?;
-        self.desc(number)?.plans.insert(wanted.key(), plan);
+        self.desc(number)?.plans.insert(*wanted, plan);
         Ok(())
     }
 
+    /// Ends a later call on GPUs whose plan this rank's arguments do not tell: [`Kind::refuse`].
+    fn refuse(&mut self, desc: Opaque, kind: Kind, stream: *mut c_void) -> Option<Result<(), String>> {
+        let (limit, known) = (self.job.limit(1), self.descs.contains_key(&desc.addr()));
+        // A wrong descriptor may stand for any.
+        let descs = self.descs.iter_mut().filter(|(number, _)| !known || **number == desc.addr());
+        let plans = descs.flat_map(|(_, desc)| &mut desc.plans);
+        // SAFETY: C's caller vouches for the stream.
+        with_timeout(limit, || unsafe { kind.refuse(plans, stream.expose_provenance()) })
+    }
+
     /// The plan of an operation, and the handle's workspaces.
-    fn plan(&mut self, desc: Opaque, wanted: &Wanted) -> Result<(&mut AnyPlan, &mut Workspaces), Failure> {
+    fn plan(&mut self, desc: Opaque, wanted: &Operation) -> Result<(&mut AnyPlan, &mut Workspaces), Failure> {
         let Handle { descs, workspaces, .. } = self;
-        let plan = descs.get_mut(&desc.addr()).and_then(|desc| desc.plans.get_mut(&wanted.key()));
+        let plan = descs.get_mut(&desc.addr()).and_then(|desc| desc.plans.get_mut(wanted));
         Ok((plan.ok_or_else(|| Failure::usage("there is no such plan"))?, workspaces))
     }
 
     /// Checks the buffers of a round.
-    fn accepts(&mut self, desc: Opaque, wanted: &Wanted, at: Buffers) -> Result<(), Failure> {
+    fn accepts(&mut self, desc: Opaque, wanted: &Operation, at: Buffers) -> Result<(), Failure> {
         let (plan, workspaces) = self.plan(desc, wanted)?;
         // SAFETY: C's caller vouches for its buffers.
         Ok(unsafe { plan.accepts(at.of(plan), workspaces.at(at.work)?) }?)
     }
 
     /// Runs or enqueues a round.
-    fn round(&mut self, desc: Opaque, wanted: &Wanted, at: Buffers) -> Result<(), Failure> {
+    fn round(&mut self, desc: Opaque, wanted: &Operation, at: Buffers) -> Result<(), Failure> {
         let (limit, on_gpu) = (self.job.limit(1), self.job.kernels().is_some());
         let (plan, workspaces) = self.plan(desc, wanted)?;
         let (mut none, buffers) = (Workspace::none(), at.of(plan));
@@ -216,7 +177,7 @@ impl Handle {
             }
             // A rank that is late may be in a first call with other parameters.
             Err(late @ Error::Round(_)) if on_gpu => {
-                return Err(Failure::from(late).with(&format!("this rank ran {}", named(&wanted.key()))));
+                return Err(Failure::from(late).with(&format!("this rank ran {wanted}")));
             }
             ran => ran,
         };
@@ -248,14 +209,14 @@ fn transpose(handle: Opaque, desc: Opaque, axes: (Axis, Axis), arrays: &Arrays) 
             for (i, name) in names.iter().enumerate() {
                 forms[i] = three(name, arrays.forms[i])?;
             }
-            Ok::<_, Failure>(Wanted::Transpose(Transpose {
+            Ok::<_, Failure>(Operation::from(Transpose {
                 input: Form { halo: forms[0], padding: forms[2] },
                 output: Form { halo: forms[1], padding: forms[3] },
                 ..Transpose::new(axes, element)
             }))
         })();
-        let kind = (false, axes.0.index(), Some(axes.1.index()));
-        run(handle, desc, Call::Transpose, kind, wanted, arrays.at)
+        let kind = Kind { halo: false, axes: [axes.0, axes.1].map(|axis| Some(axis.index())) };
+        run(handle, desc, kind, wanted, arrays.at)
     })
 }
 
@@ -311,24 +272,17 @@ fn halo(handle: Opaque, desc: Opaque, along: Axis, at: Buffers, call: &HaloCall)
             let dim = axis(dim)?.index();
             let periodic = periods.get().is_some_and(|periods| periods[dim] != 0);
             let form = Form { halo, padding };
-            Ok::<_, Failure>(Wanted::Halo(Halo {
-                axis: along,
-                dim,
-                periodic,
-                form,
-                element,
-                fields: 1,
-                mode: Mode::default(),
-            }))
+            let mode = Mode::default();
+            Ok::<_, Failure>(Operation::from(Halo { axis: along, dim, periodic, form, element, fields: 1, mode }))
         })();
         // Without a halo there is nothing to do, and nothing to check.
-        if let Ok(Wanted::Halo(Halo { form, .. })) = &wanted
+        if let Ok(Operation::Halo(Halo { form, .. })) = &wanted
             && form.halo == [0; 3]
         {
             return handle.desc(desc).map(|_| ());
         }
-        let kind = (true, along.index(), axis(dim).ok().map(Axis::index));
-        run(handle, desc, Call::Halos, kind, wanted, at)
+        let kind = Kind { halo: true, axes: [Some(along.index()), axis(dim).ok().map(Axis::index)] };
+        run(handle, desc, kind, wanted, at)
     })
 }
 
@@ -365,33 +319,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_calls_of_a_kind_that_has_a_plan_are_later_ones() {
-        let form = Form { halo: [1; 3], padding: [0; 3] };
-        let halo = Halo { axis: Axis::Y, dim: 2, periodic: true, form, element: 8, fields: 1, mode: Mode::default() };
-        let transpose = Transpose::new((Axis::Y, Axis::Z), 8);
-        let known = [Wanted::Halo(halo), Wanted::Transpose(transpose)].map(|wanted| wanted.key());
-        let (x, y, z) = (Axis::X.index(), Axis::Y.index(), Axis::Z.index());
-        for (kind, later) in [
-            ((false, y, Some(z)), true),
-            ((false, y, Some(x)), false),
-            ((false, x, Some(y)), false),
-            ((true, y, Some(z)), true),
-            ((true, y, Some(x)), false),
-            ((true, y, None), true),
-            ((true, z, None), false),
-        ] {
-            assert_eq!(is_later(known.iter(), kind), later, "{kind:?}");
-        }
-    }
-
-    #[test]
     fn a_first_call_that_others_do_not_make_names_its_parameters_and_theirs() {
-        let of = |element| Wanted::Transpose(Transpose::new((Axis::Y, Axis::Z), element)).key();
-        let kind = (false, Axis::Y.index(), Some(Axis::Z.index()));
-        let other = Wanted::Transpose(Transpose::new((Axis::X, Axis::Y), 8)).key();
-        let said = first_call(&of(16), [other, of(8)].iter(), kind).unwrap_or_default();
+        let of = |element| Operation::from(Transpose::new((Axis::Y, Axis::Z), element));
+        let other = Operation::from(Transpose::new((Axis::X, Axis::Y), 8));
+        let said = first_call(&of(16), [other, of(8)].iter()).unwrap_or_default();
         assert!(said.contains("first call with a transpose from Y to Z, 16 bytes"), "{said}");
         assert!(said.contains("earlier ones: a transpose from Y to Z, 8 bytes"), "{said}");
-        assert_eq!(first_call(&of(16), [other].iter(), kind), None, "all ranks come to a first call of a kind");
+        assert_eq!(first_call(&of(16), [other].iter()), None, "all ranks come to a first call of a kind");
     }
 }

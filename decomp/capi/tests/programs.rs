@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libraries::{build, job_slot, missing, remove_settings, succeed};
+use symrail::kernels::cuda::Gpu;
 
 /// Compiles the program, and returns it with the folders of the library and of `symrail`.
 fn compile(compiler: &str, source: &str, name: &str, options: &[&str]) -> (PathBuf, [PathBuf; 2]) {
@@ -87,6 +88,20 @@ fn refused_calls_leave_nothing_behind() {
 #[test]
 fn back_ends_do_what_their_names_say() {
     launched_in_ways("backends", &WAYS);
+}
+
+/// `scripts/gpu.sh` runs it on machines with GPUs and without Rust.
+#[test]
+fn on_gpus() {
+    if missing("cc") {
+        return;
+    }
+    let (program, folders) = compile("cc", "gpu_pencils.c", "gpu_pencils", &[]);
+    if Gpu::count() == 0 {
+        println!("SKIPPED: no CUDA driver or no GPU on this machine");
+        return;
+    }
+    launched(&program, &folders, WAYS[1]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl<C: Backend> Bench<'_, C> {
         let (mut plans, elements) = match what {
             Exchange::Transpose => {
                 let plans =
-                    Transpose::ALL.map(|axes| AnyPlan::transpose(&array, kernels, &Transpose::new(axes, ELEMENT)));
+                    Transpose::ALL.map(|axes| AnyPlan::new(&array, kernels, &Transpose::new(axes, ELEMENT).into()));
                 (
                     plans.into_iter().collect::<Result<Vec<_>, _>>()?,
                     [(&x, &y), (&y, &z), (&z, &y), (&y, &x)].iter().map(|(from, to)| outside(from, to)).sum::<usize>(),
@@ -77,7 +77,7 @@ impl<C: Backend> Bench<'_, C> {
                     let is_split = grid.processes[split] > 1;
                     if is_split { 2 * shape.iter().product::<usize>() / shape[split + 1] } else { 0 }
                 });
-                let plans = [0, 1, 2].map(|dim| AnyPlan::halo(&array, kernels, &update(dim)));
+                let plans = [0, 1, 2].map(|dim| AnyPlan::new(&array, kernels, &update(dim).into()));
                 (plans.into_iter().collect::<Result<Vec<_>, _>>()?, faces.iter().sum())
             }
         };
