@@ -195,12 +195,14 @@ impl Peer {
         }
         let mut ended = Ok(());
         for connection in state.connections.iter_mut().filter(|_| looks) {
-            ended = match connection.link.poll(session) {
-                LinkState::Open => ended,
-                LinkState::Closed | LinkState::Left => ended.and(Err("it has left".to_owned())),
-                LinkState::Lost(why) => ended.and(Err(why.clone())),
+            let (has_closed, why) = match connection.link.poll(session) {
+                LinkState::Open => continue,
+                LinkState::Closed | LinkState::Left => (true, "it has left".to_owned()),
+                LinkState::Lost(why) => (true, why.clone()),
+                LinkState::Failed(why) => (false, why.clone()),
             };
-            self.closed.fetch_or(ended.is_err(), Ordering::Relaxed);
+            ended = ended.and(Err(why));
+            self.closed.fetch_or(has_closed, Ordering::Relaxed);
         }
         for message in state.mappings.sweep(|id| self.knows(id)) {
             state.messages.tell(&message);
@@ -281,7 +283,8 @@ impl Peer {
         state.close_if_unused();
     }
 
-    /// Whether the other end has closed the connection, which agents do when none of their copies is under way.
+    /// Whether the other end has closed the connection, which agents do when none of their copies is under way, or its
+    /// process has ended.
     pub fn has_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }

@@ -234,7 +234,7 @@ fn reset_connection(port: u16) {
 }
 
 #[test]
-fn a_link_whose_path_has_failed_tells_that_the_session_behind_it_has_ended() {
+fn a_link_whose_path_has_failed_asks_the_session_behind_it() {
     let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
     let mut listener = Listener::new(&b.session).unwrap();
     let [.., low, high] = *listener.handle().encode().first_chunk::<6>().unwrap();
@@ -249,7 +249,7 @@ fn a_link_whose_path_has_failed_tells_that_the_session_behind_it_has_ended() {
     finish(&a.session, &under_way).unwrap();
     assert_eq!(*to_b.poll(&a.session), State::Open);
     drop((_to_a, b));
-    until(|| matches!(to_b.poll(&a.session), State::Lost(_)).then_some(()));
+    until(|| matches!(to_b.poll(&a.session), State::Failed(_)).then_some(()));
 }
 
 #[test]

@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+use std::net::TcpStream;
+use std::os::fd::FromRawFd;
+
+use nix::libc;
 use symrail_proxy::session::Progress;
 use symrail_transport::env::Settings;
 
@@ -10,7 +14,12 @@ use crate::transfer::Transfer;
 
 /// An agent without a thread: it progresses only where the test says so.
 fn still(name: &str) -> Option<Shared> {
+    still_with(name, "20")
+}
+
+fn still_with(name: &str, timeout_s: &str) -> Option<Shared> {
     let settings = [
+        ("SYMRAIL_TIMEOUT_S", timeout_s),
         ("SYMRAIL_TRANSPORT", "libfabric"),
         ("SYMRAIL_LIBFABRIC_PROVIDER", "tcp;ofi_rxm"),
         ("SYMRAIL_NIC_LIST", "127.0.0.2"),
@@ -19,7 +28,7 @@ fn still(name: &str) -> Option<Shared> {
     match Session::open_without_peers(&settings, Progress::Caller, None) {
         Ok(session) => {
             let sharing = Sharing::new(Arc::new(Cuda::new().unwrap()), None);
-            Some(Shared::new(name, session, sharing, Duration::from_secs(20)).unwrap())
+            Some(Shared::new(name, session, sharing, Duration::from_secs(settings.timeout_s)).unwrap())
         }
         Err(error) => {
             println!("SKIPPED: {error}");
@@ -165,4 +174,40 @@ fn a_forgotten_agent_without_a_connection_leaves_nothing() {
         b.round(true);
     }
     assert!(told.get().unwrap().is_ok());
+}
+
+/// Resets the connections of links to this listener, at the listener's end.
+fn reset_connections(handle: &Handle) {
+    let [_, _, _, _, low, high] = *handle.encode().first_chunk().unwrap();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let Ok(fd) = entry.unwrap().file_name().to_str().unwrap().parse::<i32>() else { continue };
+        // SAFETY: the system checks the number; a socket that is found here belongs to a link, which stays open.
+        unsafe {
+            let socket = std::mem::ManuallyDrop::new(TcpStream::from_raw_fd(fd));
+            let is_link = socket.local_addr().is_ok_and(|at| at.port() == u16::from_le_bytes([low, high]));
+            if is_link && socket.peer_addr().is_ok() {
+                let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+                assert_eq!(libc::connect(fd, &raw const nowhere, size_of::<libc::sockaddr>() as u32), 0);
+            }
+        }
+    }
+}
+
+/// It may have mapped memory, and copy.
+#[test]
+fn a_peer_that_does_not_answer_over_its_rails_has_not_closed_its_end() {
+    for resets in [true, false] {
+        let (Some(a), Some(b)) = (still_with("a", "5"), still_with("b", "5")) else { return };
+        let began = Instant::now();
+        let peer = first_notification(&a, &b);
+        if resets {
+            reset_connections(&b.handle);
+        }
+        drop(b);
+        while peer.is_open().is_ok() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+            a.round(true);
+        }
+        assert_eq!(peer.has_closed(), !resets);
+    }
 }

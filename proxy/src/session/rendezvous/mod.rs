@@ -324,6 +324,8 @@ pub enum State {
     Left,
     /// Its process has ended without closing it.
     Lost(String),
+    /// This end has given it up: it has not answered, or has sent what it must not. Its process may live.
+    Failed(String),
 }
 
 /// A connection between two sessions that are peers. Dropping it closes it.
@@ -374,14 +376,14 @@ impl Link {
             self.state = match (stream.receive(), &self.state) {
                 (Ok(None), _) => break,
                 (Ok(Some((Kind::Goodbye, _))), State::Open) => State::Closed,
-                (Ok(Some(_)), _) => State::Lost("it has sent another frame than a goodbye".into()),
+                (Ok(Some(_)), _) => State::Failed("it has sent another frame than a goodbye".into()),
                 (Err(Ended::ByPeer(_)), State::Closed) => State::Left,
                 (Err(Ended::ByPeer(why)), _) => State::Lost(format!("its process has ended ({why})")),
-                (Err(Ended::Malformed(why)), _) => State::Lost(why.into()),
+                (Err(Ended::Malformed(why)), _) => State::Failed(why.into()),
             };
         }
         if matches!(self.state, State::Open | State::Closed) && self.is_broken() {
-            self.ask(session).unwrap_or_else(|why| self.state = State::Lost(why.to_string()));
+            self.ask(session).unwrap_or_else(|why| self.state = State::Failed(why.to_string()));
         }
         &self.state
     }
