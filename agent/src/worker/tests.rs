@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::FromRawFd;
 
 use nix::libc;
@@ -210,4 +210,29 @@ fn a_peer_that_does_not_answer_over_its_rails_has_not_closed_its_end() {
         }
         assert_eq!(peer.has_closed(), !resets);
     }
+}
+
+#[test]
+fn an_attempt_that_takes_too_long_tells_what_its_last_connection_ended_with() {
+    let (Some(a), Some(b)) = (still_with("a", "1"), still("b")) else { return };
+    let other = TcpListener::bind("127.0.0.2:0").unwrap();
+    other.set_nonblocking(true).unwrap();
+    let mut handle = b.handle.encode();
+    handle[4..6].copy_from_slice(&other.local_addr().unwrap().port().to_le_bytes());
+    handle[6..22].copy_from_slice(&Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped().octets());
+    let peer = a.peer(a.session.number_for(b.handle.identity()).unwrap(), "b");
+    a.connect(&peer, &Handle::decode(&handle).unwrap()).unwrap();
+    let began = Instant::now();
+    let error = loop {
+        // Whoever listens there closes each connection.
+        other.accept().map(drop).unwrap_or_default();
+        a.round(true);
+        if let Err(error) = peer.is_open() {
+            break error.to_string();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+    };
+    let at = other.local_addr().unwrap().to_string();
+    assert!(error.contains("1 s (SYMRAIL_TIMEOUT_S)") && error.contains(&at), "{error}");
+    assert!(["closed", "reset"].iter().any(|why| error.contains(why)), "{error}");
 }
