@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use symrail_core::{encoding, lock};
 use symrail_heap::HostIdentity;
@@ -268,6 +269,19 @@ impl Peer {
             Message::Unmapped(id) => sharing.unmapped(self.pe, id),
         }
         Ok(())
+    }
+
+    /// Warns of notifications for which it has had no room for so long. Returns whether it has done so now.
+    pub fn warns(&self, limit: Duration) -> bool {
+        let Some(waiting) = lock(&self.state).outbox.overdue(limit) else { return false };
+        let (agent, seconds) = (&self.name, limit.as_secs());
+        tracing::warn!(
+            agent,
+            waiting,
+            "the program of this agent has taken no notification for {seconds} s (SYMRAIL_TIMEOUT_S), and too many wait \
+             there; those to it, and their transfers, wait until it takes some or ends"
+        );
+        true
     }
 
     /// Whether all its notifications, and all messages to it, have ended.

@@ -257,6 +257,8 @@ impl Shared {
                 }
             } else if let Err(why) = peer.advance(&self.session, &self.inbox, &self.sharing, looks || waits) {
                 self.lose(peer, &why);
+            } else {
+                peer.warns(self.timeout);
             }
         }
         self.advance();

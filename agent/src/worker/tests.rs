@@ -10,6 +10,7 @@ use symrail_transport::env::Settings;
 use super::*;
 use crate::devices::cuda::Cuda;
 use crate::list::{Direction, List};
+use crate::ring::SLOTS;
 use crate::transfer::Transfer;
 
 /// An agent without a thread: it progresses only where the test says so.
@@ -235,4 +236,37 @@ fn an_attempt_that_takes_too_long_tells_what_its_last_connection_ended_with() {
     let at = other.local_addr().unwrap().to_string();
     assert!(error.contains("1 s (SYMRAIL_TIMEOUT_S)") && error.contains(&at), "{error}");
     assert!(["closed", "reset"].iter().any(|why| error.contains(why)), "{error}");
+}
+
+#[test]
+fn notifications_that_a_peer_does_not_take_are_warned_of_once() {
+    let (Some(mut a), Some(b)) = (still("a"), still("b")) else { return };
+    let began = Instant::now();
+    let peer = first_notification(&a, &b);
+    for by_thread in [false, true] {
+        a.timeout = Duration::from_secs(if by_thread { 0 } else { 3600 });
+        b.inbox.add("somebody", vec![0; 64 << 20]);
+        let told: Vec<_> = (0..100).map(|_| a.notify(&peer, b"waits").unwrap()).collect();
+        let both = || {
+            assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+            a.round(true);
+            b.round(true);
+        };
+        if by_thread {
+            // It takes up to a quarter of the slots without telling.
+            while told.iter().filter(|one| one.get().is_some()).count() < SLOTS as usize * 3 / 4 {
+                both();
+            }
+            (0..100).for_each(|_| both());
+        } else {
+            while !peer.warns(Duration::ZERO) {
+                both();
+            }
+        }
+        assert!(told[SLOTS as usize].get().is_none() && !peer.warns(Duration::ZERO));
+        while told.iter().any(|one| one.get().is_none()) {
+            while b.inbox.take(|_| Ok::<(), ()>(())).is_some() {}
+            both();
+        }
+    }
 }
