@@ -112,9 +112,10 @@ int symrail_agent_register_region(symrail_agent agent, const symrail_agent_regio
  * if there is a CUDA driver. */
 uint32_t symrail_agent_memory_kinds(void);
 
-/* Deregisters memory. EBUSY, and it stays registered, if a transfer that uses it does not end in time. Agents on this host
- * that have mapped a GPU's memory unmap it first. */
+/* Deregisters memory. EBUSY, and it stays registered, if a transfer that uses it does not end in time, or within so many
+ * milliseconds. Agents on this host that have mapped a GPU's memory unmap it first. */
 int symrail_agent_deregister(symrail_agent agent, symrail_agent_memory memory);
+int symrail_agent_deregister_within(symrail_agent agent, symrail_agent_memory memory, uint32_t milliseconds);
 
 /* Writes metadata of count registrations if capacity suffices. *size is set to its size. Whoever reads metadata with
  * SYMRAIL_AGENT_CONNECTION can connect and access the memory. Without it, only agents that have it already accept the

@@ -5,6 +5,8 @@
 
 #include <cassert>
 #include <iostream>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -94,6 +96,7 @@ public:
 
     nixl_status_t registerMem(const nixlBlobDesc &mem, const nixl_mem_t &type, nixlBackendMD *&out) override {
         if (!is_known(type)) return NIXL_ERR_NOT_SUPPORTED;
+        deregister_later();
         symrail_agent_memory id = 0;
         const symrail_agent_region region{sizeof region, mem.addr, mem.len,
                                           type == VRAM_SEG ? SYMRAIL_AGENT_CUDA : SYMRAIL_AGENT_HOST,
@@ -107,9 +110,13 @@ public:
     }
 
     nixl_status_t deregisterMem(nixlBackendMD *meta) override {
-        const auto *memory = static_cast<Memory *>(meta);
+        const std::unique_ptr<const Memory> memory(static_cast<Memory *>(meta));
+        deregister_later();
         const int code = symrail_agent_deregister(agent, memory->id);
-        if (code != SYMRAIL_AGENT_EBUSY) delete memory;
+        if (code == SYMRAIL_AGENT_EBUSY) {
+            const std::lock_guard lock(mutex);
+            in_use.push_back(memory->id);
+        }
         return told(code);
     }
 
@@ -217,6 +224,14 @@ public:
     }
 
 private:
+    // NIXL gives memory up whatever deregisterMem returns. What was in use is deregistered by later calls.
+    void deregister_later() {
+        const std::lock_guard lock(mutex);
+        std::erase_if(in_use, [this](symrail_agent_memory id) {
+            return symrail_agent_deregister_within(agent, id, 0) != SYMRAIL_AGENT_EBUSY;
+        });
+    }
+
     // The metadata of registrations.
     int exported(const symrail_agent_memory *memory, size_t count, uint32_t flags, std::string &out) const {
         size_t size = 0;
@@ -238,6 +253,8 @@ private:
     }
 
     symrail_agent agent = 0;
+    std::mutex mutex;
+    std::vector<symrail_agent_memory> in_use;
 };
 
 } // namespace

@@ -181,7 +181,7 @@ impl Agent {
     /// transfers that were cancelled.
     ///
     /// Agents on this host that have mapped memory of a GPU end their copies and unmap it first, so that nothing accesses
-    /// it afterwards. It waits for them: some 10 ms.
+    /// it afterwards. It waits for them, too: some 10 ms.
     ///
     /// Peers' later operations are refused. Over TCP a peer's write of which a part has been received goes on until it is
     /// whole: keep memory mapped until peers' transfers into it have ended.
@@ -190,6 +190,14 @@ impl Agent {
     /// No memory has this number; [`Error::Busy`] if a transfer that uses it is under way and does not end in time. The
     /// memory stays registered then.
     pub fn deregister(&self, id: MemoryId) -> Result<()> {
+        self.deregister_within(id, self.shared.settles_within())
+    }
+
+    /// As [`Agent::deregister`], but it waits no longer than this.
+    ///
+    /// # Errors
+    /// As for [`Agent::deregister`].
+    pub fn deregister_within(&self, id: MemoryId, limit: Duration) -> Result<()> {
         let taken = lock(&self.registered).remove(id);
         let unknown = || Error::Argument { what: "memory", why: format!("no registration has the number {id}") };
         let mut local = taken.ok_or_else(unknown)?;
@@ -203,7 +211,7 @@ impl Agent {
                     sharing.remove(id);
                     return Ok(());
                 }
-                Err(in_use) if begun.elapsed() > self.shared.settles_within() => {
+                Err(in_use) if begun.elapsed() >= limit => {
                     lock(&self.registered).insert(in_use);
                     sharing.offer(id);
                     return Err(Error::Busy { what: "the memory" });

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use symrail_core::encoding;
 use symrail_proxy::session::{Registered, Request, Session};
@@ -34,11 +35,13 @@ pub struct Outbox {
     waiting: VecDeque<Message>,
     /// Writes of fragments; those of the last fragment of a message with its delivery.
     under_way: VecDeque<(Request, Option<Arc<Delivery>>)>,
+    /// Since when the peer has had no room, and whether that was said.
+    blocked: Option<(Instant, bool)>,
 }
 
 impl Outbox {
     pub fn new(stream: Stream) -> Outbox {
-        Outbox { stream, next: 0, waiting: VecDeque::new(), under_way: VecDeque::new() }
+        Outbox { stream, next: 0, waiting: VecDeque::new(), under_way: VecDeque::new(), blocked: None }
     }
 
     /// Whether a message is not too large.
@@ -103,8 +106,10 @@ impl Outbox {
         let most = FRAGMENT.min(session.copy_limit());
         while let Some(message) = self.waiting.front_mut() {
             if self.next.saturating_sub(ours.taken_by_peer(self.stream)) >= SLOTS {
+                self.blocked.get_or_insert_with(|| (Instant::now(), false));
                 return Ok(());
             }
+            self.blocked = None;
             let rest = &message.bytes[message.at..];
             let (len, more) = (rest.len().min(most), rest.len() > most);
             let at = |offset| theirs.place(self.stream.slot(self.next) + offset);
@@ -119,6 +124,13 @@ impl Outbox {
             self.under_way.push_back((request, ends));
         }
         Ok(())
+    }
+
+    /// The number of messages for which the peer has had no room for so long; once in each such time.
+    pub fn overdue(&mut self, limit: Duration) -> Option<usize> {
+        let (_, told) = self.blocked.as_mut().filter(|(since, told)| !told && since.elapsed() >= limit)?;
+        *told = true;
+        Some(self.waiting.len())
     }
 
     /// Fails the messages that are not under way. The peer is lost; its acknowledgements of the others may be on their

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use symrail_core::{encoding, lock};
 use symrail_heap::HostIdentity;
@@ -195,12 +196,14 @@ impl Peer {
         }
         let mut ended = Ok(());
         for connection in state.connections.iter_mut().filter(|_| looks) {
-            ended = match connection.link.poll(session) {
-                LinkState::Open => ended,
-                LinkState::Closed | LinkState::Left => ended.and(Err("it has left".to_owned())),
-                LinkState::Lost(why) => ended.and(Err(why.clone())),
+            let (has_closed, why) = match connection.link.poll(session) {
+                LinkState::Open => continue,
+                LinkState::Closed | LinkState::Left => (true, "it has left".to_owned()),
+                LinkState::Lost(why) => (true, why.clone()),
+                LinkState::Failed(why) => (false, why.clone()),
             };
-            self.closed.fetch_or(ended.is_err(), Ordering::Relaxed);
+            ended = ended.and(Err(why));
+            self.closed.fetch_or(has_closed, Ordering::Relaxed);
         }
         for message in state.mappings.sweep(|id| self.knows(id)) {
             state.messages.tell(&message);
@@ -268,6 +271,19 @@ impl Peer {
         Ok(())
     }
 
+    /// Warns of notifications for which it has had no room for so long. Returns whether it has done so now.
+    pub fn warns(&self, limit: Duration) -> bool {
+        let Some(waiting) = lock(&self.state).outbox.overdue(limit) else { return false };
+        let (agent, seconds) = (&self.name, limit.as_secs());
+        tracing::warn!(
+            agent,
+            waiting,
+            "the program of this agent has taken no notification for {seconds} s (SYMRAIL_TIMEOUT_S), and too many wait \
+             there; those to it, and their transfers, wait until it takes some or ends"
+        );
+        true
+    }
+
     /// Whether all its notifications, and all messages to it, have ended.
     pub fn is_idle(&self) -> bool {
         lock(&self.state).is_idle()
@@ -281,7 +297,8 @@ impl Peer {
         state.close_if_unused();
     }
 
-    /// Whether the other end has closed the connection, which agents do when none of their copies is under way.
+    /// Whether the other end has closed the connection, which agents do when none of their copies is under way, or its
+    /// process has ended.
     pub fn has_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }

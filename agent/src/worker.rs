@@ -61,6 +61,10 @@ impl Way {
             }
         }
     }
+
+    fn last_failure(&self) -> Option<&str> {
+        if let Way::Dialed(dial) = self { dial.last_failure() } else { None }
+    }
 }
 
 /// Transfers under way, and whether there can be no more, because the agent ends.
@@ -253,6 +257,8 @@ impl Shared {
                 }
             } else if let Err(why) = peer.advance(&self.session, &self.inbox, &self.sharing, looks || waits) {
                 self.lose(peer, &why);
+            } else {
+                peer.warns(self.timeout);
             }
         }
         self.advance();
@@ -322,7 +328,10 @@ impl Shared {
                 }
                 // The attempt that this agent has made itself ends by itself.
                 Ok(None) if matches!(way, Way::Answered(..)) && peer.dialed.load(Ordering::Acquire) => continue,
-                Ok(None) => format!("it has not answered for {} s (SYMRAIL_TIMEOUT_S)", self.timeout.as_secs()),
+                Ok(None) => {
+                    let last = way.last_failure().map_or_else(String::new, |why| format!("; {why}"));
+                    format!("it has not answered for {} s (SYMRAIL_TIMEOUT_S){last}", self.timeout.as_secs())
+                }
                 Err(TransportError::PeerLost { why, .. }) => why,
                 Err(error) => error.to_string(),
             };

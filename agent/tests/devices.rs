@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::support::guarded::{DEVICE, Gate, Guarded, agent};
 use crate::support::{LONG, settings, until};
@@ -271,10 +272,14 @@ fn memory_that_could_not_be_deregistered_in_time_is_deregistered_later() {
     a.device.holds.store(true, Ordering::Release);
     write.post(None).unwrap();
     until("the copy to start", || a.device.copied.load(Ordering::Acquire) == 1);
-    for _ in 0..2 {
-        let busy = b.agent.deregister(b.id).unwrap_err();
-        assert!(matches!(busy, Error::Busy { what: "the memory" }), "{busy}");
-    }
+    let [long, short] = [Duration::from_secs(4), Duration::ZERO].map(|limit| {
+        let begun = Instant::now();
+        let busy = if limit.is_zero() { b.agent.deregister_within(b.id, limit) } else { b.agent.deregister(b.id) };
+        let busy = busy.unwrap_err();
+        assert!(matches!(busy, Error::Busy { what: "the memory" }) && begun.elapsed() >= limit, "{busy}");
+        begun.elapsed()
+    });
+    assert!(short < long);
     assert_eq!(b.device.removed.load(Ordering::Acquire), 0);
     a.device.holds.store(false, Ordering::Release);
     assert!(write.wait(LONG).unwrap());
@@ -283,7 +288,7 @@ fn memory_that_could_not_be_deregistered_in_time_is_deregistered_later() {
         write.post(None).unwrap();
         write.wait(LONG).unwrap() && a.device.copied.load(Ordering::Acquire) > 1
     });
-    b.agent.deregister(b.id).unwrap();
+    until("it to be unmapped", || b.agent.deregister_within(b.id, Duration::ZERO).is_ok());
     assert_eq!((b.device.removed.load(Ordering::Acquire), a.device.mappings()), (1, 0));
 }
 

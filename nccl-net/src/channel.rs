@@ -114,7 +114,7 @@ impl Channel {
         let why = match self.link.poll(&self.network.session) {
             State::Open => return self.ask(question),
             State::Closed => "the other end has closed the connection".into(),
-            State::Left | State::Lost(_) => self.remove_peer(),
+            State::Left | State::Lost(_) | State::Failed(_) => self.remove_peer(),
         };
         if arrived() { Ok(false) } else { Err(self.fail(Failure::remote(why))) }
     }
@@ -177,7 +177,7 @@ impl Channel {
         let why = match self.link.poll(&self.network.session) {
             State::Open | State::Closed => return String::new(),
             State::Left => format!("peer {pe} has closed the connection and has ended"),
-            State::Lost(why) => format!("peer {pe} is lost: {why}"),
+            State::Lost(why) | State::Failed(why) => format!("peer {pe} is lost: {why}"),
         };
         self.network.session.remove_peer(pe, &why);
         why

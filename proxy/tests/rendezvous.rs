@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
 use std::os::fd::FromRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -186,6 +186,42 @@ fn a_listener_that_is_gone_is_not_dialed_for_long() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}: {error}", begun.elapsed());
 }
 
+const IN_NAMESPACE: &str = "SYMRAIL_TEST_NO_ROUTE";
+
+/// In a network namespace whose only neighbour does not answer, so the system reports EHOSTUNREACH behind `connect`. The
+/// settings allow 205 s for connecting.
+#[test]
+fn a_listener_that_cannot_be_reached_is_named_with_the_system_s_reason() {
+    if std::env::var_os(IN_NAMESPACE).is_none() {
+        let setup = "ip link set lo up && ip link add veth0 type veth peer name veth1 && ip link set veth0 up && \
+                     ip link set veth1 up && ip address add 10.77.0.1/24 dev veth0 && \
+                     echo 1 > /proc/sys/net/ipv4/neigh/veth0/mcast_solicit";
+        let inside = |then: &str| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--map-root-user", "--net", "sh", "-c", &format!("{setup}{then}")]);
+            command
+        };
+        let probe = inside("").output();
+        if !probe.as_ref().is_ok_and(|output| output.status.success()) {
+            return println!("SKIPPED: this needs network namespaces and the right to add interfaces there: {probe:?}");
+        }
+        let name = std::thread::current().name().unwrap().to_owned();
+        let mut again = inside(" && exec \"$@\"");
+        again.arg("sh").arg(std::env::current_exe().unwrap()).args(["--exact", &name, "--nocapture"]);
+        let output = again.env(IN_NAMESPACE, "1").output().unwrap();
+        return assert!(output.status.success(), "{output:?}");
+    }
+    let mut settings = settings();
+    settings.timeout_s = 100;
+    let (Some(a), Some(b)) = (Member::with(&settings), Member::with(&settings)) else { return };
+    let mut handle = Listener::new(&a.session).unwrap().handle().encode();
+    handle[6..22].copy_from_slice(&Ipv4Addr::new(10, 77, 0, 2).to_ipv6_mapped().octets());
+    let mut dial = Dial::new(&b.session, &Handle::decode(&handle).unwrap(), &[]).unwrap();
+    let error = until(|| dial.poll(&b.session).map(|link| assert!(link.is_none())).err());
+    let Error::PeerLost { why, .. } = &error else { panic!("{error}") };
+    assert!(["10.77.0.2:", "No route to host", "firewalls"].iter().all(|part| why.contains(part)), "{why}");
+}
+
 #[test]
 fn settings_that_differ_are_named_at_both_ends() {
     let mut others = settings();
@@ -234,7 +270,7 @@ fn reset_connection(port: u16) {
 }
 
 #[test]
-fn a_link_whose_path_has_failed_tells_that_the_session_behind_it_has_ended() {
+fn a_link_whose_path_has_failed_asks_the_session_behind_it() {
     let (Some(a), Some(b)) = (Member::new(), Member::new()) else { return };
     let mut listener = Listener::new(&b.session).unwrap();
     let [.., low, high] = *listener.handle().encode().first_chunk::<6>().unwrap();
@@ -249,7 +285,7 @@ fn a_link_whose_path_has_failed_tells_that_the_session_behind_it_has_ended() {
     finish(&a.session, &under_way).unwrap();
     assert_eq!(*to_b.poll(&a.session), State::Open);
     drop((_to_a, b));
-    until(|| matches!(to_b.poll(&a.session), State::Lost(_)).then_some(()));
+    until(|| matches!(to_b.poll(&a.session), State::Failed(_)).then_some(()));
 }
 
 #[test]

@@ -152,6 +152,11 @@ extern "C" fn symrail_agent_deregister(agent: u64, memory: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn symrail_agent_deregister_within(agent: u64, memory: u64, milliseconds: u32) -> c_int {
+    guarded(|| Ok(held(agent)?.agent.deregister_within(memory, Duration::from_millis(milliseconds.into()))?))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn symrail_agent_metadata(
     agent: u64,
     memory: *const u64,

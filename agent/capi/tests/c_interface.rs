@@ -41,6 +41,25 @@ fn two_agents_of_a_c_program() {
     }
 }
 
+/// `SYMRAIL_TEST_NIXL_SOURCES` is an unpacked release of NIXL.
+#[test]
+fn memory_that_was_in_use_is_deregistered_by_nixl_s_engine_later() {
+    let Some(sources) = std::env::var_os("SYMRAIL_TEST_NIXL_SOURCES").map(std::path::PathBuf::from) else {
+        println!("SKIPPED: SYMRAIL_TEST_NIXL_SOURCES names no release of NIXL");
+        return;
+    };
+    let (here, built) = (Path::new(env!("CARGO_MANIFEST_DIR")), build());
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nixl_engine");
+    let mut compile = Command::new("c++");
+    compile.args(["-std=c++20", "-O1", "-Wall", "-DSYMRAIL_VERSION=\"0\"", "-I"]).arg(here.join("../include"));
+    for folder in ["api/cpp", "utils", "core/telemetry", "infra"] {
+        compile.arg("-I").arg(sources.join("src").join(folder));
+    }
+    compile.arg("-o").arg(&program).arg(here.join("tests/programs/nixl_engine.cpp"));
+    succeed(compile.arg("-L").arg(&built).arg("-lsymrail_agent"));
+    succeed(Command::new(&program).env("LD_LIBRARY_PATH", &built));
+}
+
 /// NIXL's own test of its Python interface, with the plugin as its back end. `SYMRAIL_TEST_NIXL_SOURCES` is an unpacked
 /// release of NIXL, and `SYMRAIL_TEST_NIXL_PYTHON` a python3 with that release's wheel, torch and pytest.
 #[test]

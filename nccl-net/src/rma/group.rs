@@ -251,7 +251,7 @@ impl Group {
             let (why, is_lost) = match symrail_core::lock(link).poll(&self.network.session) {
                 State::Open | State::Closed => continue,
                 State::Left => (format!("rank {rank} has closed the group and has ended"), false),
-                State::Lost(why) => (format!("rank {rank} is lost: {why}"), true),
+                State::Lost(why) | State::Failed(why) => (format!("rank {rank} is lost: {why}"), true),
             };
             if member.pe != self.network.session.me() {
                 self.network.session.remove_peer(member.pe, &why);

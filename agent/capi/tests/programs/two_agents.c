@@ -78,7 +78,7 @@ int main(void) {
     symrail_agent_region region = {sizeof region, (uintptr_t)source, sizeof source, SYMRAIL_AGENT_HOST, 0};
     symrail_agent_memory again;
     must(symrail_agent_register_region(left, &region, &again), "register a region");
-    must(symrail_agent_deregister(left, again), "deregister");
+    must(symrail_agent_deregister_within(left, again, 0), "deregister at once");
     if ((symrail_agent_memory_kinds() & 1 << SYMRAIL_AGENT_HOST) == 0) return 7;
     /* Host memory is no GPU's, whether there is a GPU or not. */
     region.kind = SYMRAIL_AGENT_CUDA;

@@ -42,7 +42,7 @@ pub const MOST_STRANGERS: usize = 64;
 /// How long a stranger may take to show the secret before it makes room for another one.
 const HANDSHAKE: Duration = Duration::from_millis(200);
 /// For so long a dialer that has sent its card dials again when the connection ends: its listener may have made room.
-/// So does one whose connection was refused: a host may do so when it has too many.
+/// So does one that was refused, as a host may do when it has too many, or could not reach it.
 const REDIALS: Duration = Duration::from_secs(1);
 /// The time between two questions to the peer of a link whose path has failed.
 const PROBES: Duration = Duration::from_secs(1);
@@ -215,8 +215,7 @@ impl Answered {
             Ok(Some((Kind::Ready, _))) => return Ok(self.link.take().map(Link::established)),
             Ok(None) => return Ok(None),
             Ok(Some(_)) => "it has sent something else than that it is ready".into(),
-            Err(Ended::ByPeer(why)) => why,
-            Err(Ended::Malformed(why)) => why.into(),
+            Err(ended) => ended.why(),
         };
         Err(lost(link.pe, why))
     }
@@ -231,8 +230,10 @@ pub struct Dial {
     pe: Pe,
     since: Instant,
     carded: bool,
-    /// When a connection over which it had sent its card has ended, or one was refused.
+    /// When a connection over which it had sent its card has ended, or one did not reach the listener.
     ended: Option<Instant>,
+    /// Why the last connection has ended, while the next one is being made.
+    failure: Option<String>,
 }
 
 impl Dial {
@@ -249,6 +250,7 @@ impl Dial {
             since: Instant::now(),
             carded: false,
             ended: None,
+            failure: None,
         })
     }
 
@@ -257,36 +259,43 @@ impl Dial {
     /// There is no limit of time for the listener's caller, only for reaching its process.
     ///
     /// # Errors
-    /// [`Error::PeerLost`] for a listener that is not there or does not have the secret; a card that is malformed or
-    /// does not agree with this session.
+    /// [`Error::PeerLost`] for a listener that is not there, cannot be reached, or does not have the secret; a card that
+    /// is malformed or does not agree with this session.
     pub fn poll(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
         self.advance(session).inspect_err(|error| session.keep_out(self.pe, error))
+    }
+
+    /// Why the last connection has ended, while the listener is dialed again: for a caller that waits no longer.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<&str> {
+        self.failure.as_deref()
     }
 
     fn advance(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         let received = stream.receive();
-        if (self.carded || stream.was_refused()) && received.is_err() {
+        if matches!((&received, self.carded), (Err(_), true) | (Err(Ended::Unreached(_)), _)) {
             self.ended.get_or_insert_with(Instant::now);
         }
         let redials = self.since.elapsed() < session.time_limit && self.ended.is_none_or(|at| at.elapsed() < REDIALS);
         if !self.carded && stream.is_open() {
-            self.carded = true;
+            (self.carded, self.failure) = (true, None);
             stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, &self.payload)?))?;
         }
-        let to = |why: &str| lost(self.pe, format!("its listener at {}: {why}", self.handle.address));
+        let at_listener = |why: &str| format!("its listener at {}: {why}", self.handle.address);
+        let to = |why: &str| lost(self.pe, at_listener(why));
         let bytes = match received {
             Ok(Some((Kind::Card, bytes))) => bytes,
             Ok(Some(_)) => return Err(to("it has sent another frame than its card")),
             Ok(None) => return Ok(None),
             // A listener that is flooded by strangers may have dropped this connection, also when it has not read yet
             // that this end has the secret.
-            Err(Ended::ByPeer(_)) if redials => {
+            Err(ended @ (Ended::ByPeer(_) | Ended::Unreached(_))) if redials => {
+                self.failure = Some(at_listener(&ended.why()));
                 (self.stream, self.carded) = (Some(dial(&self.handle)?), false);
                 return Ok(None);
             }
-            Err(Ended::ByPeer(why)) => return Err(to(&why)),
-            Err(Ended::Malformed(why)) => return Err(to(why)),
+            Err(ended) => return Err(to(&ended.why())),
         };
         let card: Card = encoding::decode(&bytes, "a listener's card", self.pe)?;
         if card.identity != self.handle.identity {
@@ -324,6 +333,8 @@ pub enum State {
     Left,
     /// Its process has ended without closing it.
     Lost(String),
+    /// This end has given it up: it has not answered, or has sent what it must not. Its process may live.
+    Failed(String),
 }
 
 /// A connection between two sessions that are peers. Dropping it closes it.
@@ -374,14 +385,14 @@ impl Link {
             self.state = match (stream.receive(), &self.state) {
                 (Ok(None), _) => break,
                 (Ok(Some((Kind::Goodbye, _))), State::Open) => State::Closed,
-                (Ok(Some(_)), _) => State::Lost("it has sent another frame than a goodbye".into()),
+                (Ok(Some(_)), _) => State::Failed("it has sent another frame than a goodbye".into()),
                 (Err(Ended::ByPeer(_)), State::Closed) => State::Left,
                 (Err(Ended::ByPeer(why)), _) => State::Lost(format!("its process has ended ({why})")),
-                (Err(Ended::Malformed(why)), _) => State::Lost(why.into()),
+                (Err(ended), _) => State::Failed(ended.why()),
             };
         }
         if matches!(self.state, State::Open | State::Closed) && self.is_broken() {
-            self.ask(session).unwrap_or_else(|why| self.state = State::Lost(why.to_string()));
+            self.ask(session).unwrap_or_else(|why| self.state = State::Failed(why.to_string()));
         }
         &self.state
     }

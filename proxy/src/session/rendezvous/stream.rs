@@ -44,8 +44,27 @@ pub(super) type Frame = (Kind, Arc<[u8]>);
 pub(super) enum Ended {
     /// The other process has closed it, or does not exist any more.
     ByPeer(String),
+    /// The path to the other end has failed, or nobody listens there.
+    Unreached(String),
     /// The bytes were not those of an end that has the secret.
     Malformed(&'static str),
+}
+
+impl Ended {
+    fn of(error: &std::io::Error) -> Ended {
+        match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Ended::ByPeer(error.to_string()),
+            ErrorKind::ConnectionRefused => Ended::Unreached(error.to_string()),
+            _ => Ended::Unreached(format!("{error}: routes and firewalls must let this host connect to it")),
+        }
+    }
+
+    pub fn why(self) -> String {
+        match self {
+            Ended::ByPeer(why) | Ended::Unreached(why) => why,
+            Ended::Malformed(why) => why.into(),
+        }
+    }
 }
 
 /// One end of a connection.
@@ -59,7 +78,6 @@ pub(super) struct Stream {
     /// What has arrived of the next step of the handshake.
     input: Vec<u8>,
     output: Vec<u8>,
-    refused: bool,
     /// A path that fails does not end it.
     outlives_path: bool,
     /// A write has failed for another reason than an end.
@@ -94,7 +112,6 @@ impl Stream {
             step: if dialer { Step::Challenge } else { Step::Hello },
             input: Vec::new(),
             output: Vec::new(),
-            refused: false,
             outlives_path: false,
             failed: false,
             broken: false,
@@ -120,11 +137,6 @@ impl Stream {
     /// Whether its path has failed, which says nothing about the other end.
     pub fn is_broken(&self) -> bool {
         self.broken
-    }
-
-    /// Whether nobody listens at the address that it was to connect to.
-    pub fn was_refused(&self) -> bool {
-        self.refused
     }
 
     /// Sends a frame, now or in a later [`Stream::receive`].
@@ -226,15 +238,10 @@ impl Stream {
                     self.failed |= error.kind() != ErrorKind::BrokenPipe;
                     self.output.clear();
                 }
-                Err(error) => return Err(self.by_peer(&error)),
+                Err(error) => return Err(Ended::of(&error)),
             }
         }
         Ok(())
-    }
-
-    fn by_peer(&mut self, error: &std::io::Error) -> Ended {
-        self.refused |= error.kind() == ErrorKind::ConnectionRefused;
-        Ended::ByPeer(error.to_string())
     }
 
     /// Reads at most so many bytes. Returns `false` if none has arrived.
@@ -263,7 +270,7 @@ impl Stream {
                 self.broken = true;
                 Ok(false)
             }
-            Err(error) => Err(self.by_peer(&error)),
+            Err(error) => Err(Ended::of(&error)),
         }
     }
 }
