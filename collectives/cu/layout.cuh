@@ -97,8 +97,9 @@
 #define SYMRAIL_NORM_BY_GROUPS 2ull
 /* Kernels of RMS norms. */
 #define SYMRAIL_NORM_PACKETS 0ull
-#define SYMRAIL_NORM_PUSHED 1ull
-#define SYMRAIL_NORM_PUSHED_ANYWHERE 2ull
+#define SYMRAIL_NORM_PACKETS_ANYWHERE 1ull
+#define SYMRAIL_NORM_PUSHED 2ull
+#define SYMRAIL_NORM_PUSHED_ANYWHERE 3ull
 
 /* Chunks of a buffer of a rank. */
 struct symrail_span {
@@ -388,6 +389,9 @@ struct symrail_norm {
     /* How the output is scaled, and the scale or the scales' place. */
     symrail_u64 scaled;
     symrail_u64 scales;
+    /* In packets: their place, and the bytes of another rank's. */
+    symrail_u64 inbox;
+    symrail_u64 inbox_bytes;
     /* Pushed: the rows that a rank adds up, those of them that a block has, and those of a chunk; the parts of
      * a row, each of which is a chunk, or 1; and a block's chunks. */
     symrail_u64 rows_of_rank;
@@ -396,7 +400,7 @@ struct symrail_norm {
     symrail_u64 parts;
     symrail_u64 chunks;
 };
-static_assert(sizeof(symrail_norm) == 504, "symrail_norm");
+static_assert(sizeof(symrail_norm) == 520, "symrail_norm");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, straight) == 0, "symrail_norm.straight");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, residual) == 400, "symrail_norm.residual");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, sum) == 408, "symrail_norm.sum");
@@ -406,10 +410,12 @@ static_assert(SYMRAIL_OFFSETOF(symrail_norm, hidden) == 432, "symrail_norm.hidde
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, epsilon) == 440, "symrail_norm.epsilon");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, scaled) == 448, "symrail_norm.scaled");
 static_assert(SYMRAIL_OFFSETOF(symrail_norm, scales) == 456, "symrail_norm.scales");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_rank) == 464, "symrail_norm.rows_of_rank");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_block) == 472, "symrail_norm.rows_of_block");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 480, "symrail_norm.rows_of_chunk");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, parts) == 488, "symrail_norm.parts");
-static_assert(SYMRAIL_OFFSETOF(symrail_norm, chunks) == 496, "symrail_norm.chunks");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, inbox) == 464, "symrail_norm.inbox");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, inbox_bytes) == 472, "symrail_norm.inbox_bytes");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_rank) == 480, "symrail_norm.rows_of_rank");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_block) == 488, "symrail_norm.rows_of_block");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, rows_of_chunk) == 496, "symrail_norm.rows_of_chunk");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, parts) == 504, "symrail_norm.parts");
+static_assert(SYMRAIL_OFFSETOF(symrail_norm, chunks) == 512, "symrail_norm.chunks");
 
 #endif

@@ -4,7 +4,14 @@
 extern "C" __global__ void __launch_bounds__(512) normed_packets(const __grid_constant__ symrail_norm norm) {
     __shared__ float sums[16];
     symrail_normed<SYMRAIL_NUMBER> normed(norm, nullptr, sums, blockIdx.x);
-    normed.packets();
+    normed.template packets<true>();
+}
+
+// Rows at any address, here and below.
+extern "C" __global__ void __launch_bounds__(512) normed_packets_anywhere(const __grid_constant__ symrail_norm norm) {
+    __shared__ float sums[16];
+    symrail_normed<SYMRAIL_NUMBER> normed(norm, nullptr, sums, blockIdx.x);
+    normed.template packets<false>();
 }
 
 extern "C" __global__ void __launch_bounds__(512) normed_pushed(const __grid_constant__ symrail_norm norm) {
@@ -13,7 +20,6 @@ extern "C" __global__ void __launch_bounds__(512) normed_pushed(const __grid_con
     normed.template pushes<true>();
 }
 
-// Rows at any address.
 extern "C" __global__ void __launch_bounds__(512) normed_pushed_anywhere(const __grid_constant__ symrail_norm norm) {
     __shared__ float sums[16];
     symrail_normed<SYMRAIL_NUMBER> normed(norm, nullptr, sums, blockIdx.x);

@@ -3,8 +3,8 @@
  *     sum = residual + the sum of the ranks' inputs, rounded to the type of elements
  *     output = sum / sqrt(mean(sum^2) + epsilon) * weight, of that type or as FP8 (e4m3)
  *
- * Few rows travel in packets: every rank sends all its rows to all others, and adds up all of them itself. Of more rows
- * each rank owns an equal part, which the others push to it through slots: the owner adds up the ranks' rows and the
+ * Few rows travel in packets: every rank sends all its rows to all others, and adds up all of them itself. Of two ranks
+ * all rows do that fit, since as many bytes leave each rank either way. Of more rows each rank owns an equal part, which the others push to it through slots: the owner adds up the ranks' rows and the
  * residual, and pushes the sums to all others; every rank then normalises all rows. So 2 (n - 1) / n times the rows'
  * bytes leave each of n ranks, for n - 1 times if every rank added all rows. If owners pushed normalised rows as well,
  * 3 (n - 1) / n times would leave (2.5 as FP8): two bytes take 5.6 ps of a link of 360 GB/s, and the 10 or so
@@ -21,8 +21,11 @@
 #include "pushed.cuh"
 #include "rows.cuh"
 
-/* Vectors that a thread has at a time. */
+/* Vectors that a thread has at a time: of rows that are pushed, and of rows in packets. */
 #define SYMRAIL_NORM_MANY 4
+#define SYMRAIL_NORM_FEW 2
+/* Rows that a block sends ahead of the one that it adds up. */
+#define SYMRAIL_NORM_AHEAD 2
 /* Elements with a scale in common. */
 #define SYMRAIL_NORM_GROUP 128u
 
@@ -38,6 +41,8 @@ struct symrail_normed : symrail_pushed<N> {
     typedef symrail_quarter some;
     typedef symrail_own_source own;
     typedef symrail_peer_source peer;
+    typedef symrail_row_lap<all, 16, SYMRAIL_NORM_FEW> few;
+    static const symrail_u32 missing = 0xffffffffu;
     const symrail_norm& norm;
     float* shared;
     /* Bytes of a row, and of its place in slots, which is aligned. */
@@ -134,83 +139,104 @@ struct symrail_normed : symrail_pushed<N> {
         sum.template all<SYMRAIL_REDUCE_SUM>(more);
     }
 
-    /* Rows in packets: all are sent before the first is awaited. */
-    SYMRAIL_WAITER_FN void packets() {
-        typedef symrail_row_lap<all, 8, SYMRAIL_NORM_MANY> lap;
-        const symrail_straight& call = this->call;
-        symrail_straight_launched();
-        symrail_u64 number = symrail_ld_gpu(call.words), vectors = (row_bytes + 7) / 8, block = this->block;
-        if (!symrail_straight_begin(call, number, block)) return;
-        symrail_packets_advance(call, number);
-        symrail_u32 flag = symrail_packets_flag(number);
-        symrail_u64 half = call.packets + (number & 1) * (call.n - 1) * call.region;
-        for (symrail_u64 row = block; row < norm.rows; row += call.blocks) {
-            for (symrail_u64 first = 0; first < row_bytes; first += lap::size()) {
-                lap mine;
-                mine.template load<own, false>(call.input + row * row_bytes, first, row_bytes);
-                for (symrail_u64 i = 1; i < call.n; i++) {
-                    symrail_u64 to = this->other(i);
-                    symrail_u64 there = half + call.ranks[to].distance + symrail_place_at(call.me, to) * call.region;
+    /* Packets of rows have no flags: a word of 32 bits that has not arrived is `missing`, which a reader leaves behind in
+     * its place. Of a row that has it, the bits of a NaN, another NaN is sent and added up. */
+    static SYMRAIL_WAITER_FN symrail_u64 present(symrail_u64 raw) {
+        symrail_u64 low = (symrail_u32)raw, high = raw >> 32;
+        return (low == missing ? low >> 1 : low) | (high == missing ? high >> 1 : high) << 32;
+    }
+    static SYMRAIL_WAITER_FN bool is_present(symrail_u64 raw) { return (symrail_u32)raw != missing && raw >> 32 != missing; }
+
+    /* A thread's part of a row of this rank, as it is sent and added up. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void load_mine(few& mine, symrail_u64 row, symrail_u64 first) const {
+        mine.template load<own, ALIGNED>(this->call.input + row * row_bytes, first, row_bytes);
 #pragma unroll
-                    for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
-                        symrail_u64 at = lap::at(first, k);
-                        if (at >= row_bytes) continue;
-                        symrail_packet16_write(there + 16 * row * vectors + 2 * at, mine.raw[k][0], flag);
-                    }
+        for (int k = 0; k < SYMRAIL_NORM_FEW; k++)
+            mine.raw[k][0] = present(mine.raw[k][0]), mine.raw[k][1] = present(mine.raw[k][1]);
+    }
+
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void send(symrail_u64 half, symrail_u64 row) const {
+        const symrail_straight& call = this->call;
+        for (symrail_u64 first = 0; row < norm.rows && first < row_bytes; first += few::size()) {
+            few mine;
+            load_mine<ALIGNED>(mine, row, first);
+            for (symrail_u64 i = 1; i < call.n; i++) {
+                symrail_u64 to = this->other(i), place = symrail_place_at(call.me, to);
+                symrail_u64 there = half + call.ranks[to].distance + place * norm.inbox_bytes + row * stride;
+#pragma unroll
+                for (int k = 0; k < SYMRAIL_NORM_FEW; k++) {
+                    symrail_u64 at = few::at(first, k);
+                    if (at < row_bytes) symrail_st_pair(there + at, mine.raw[k][0], mine.raw[k][1]);
                 }
             }
         }
+    }
+
+    /* Rows in packets. Some of a block's rows are under way while it adds up those before them. */
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN void packets() {
+        const symrail_straight& call = this->call;
+        symrail_straight_launched();
+        symrail_u64 number = symrail_ld_gpu(call.words), block = this->block;
+        if (!symrail_straight_begin(call, number, block)) return;
+        symrail_packets_advance(call, number);
+        symrail_u64 half = norm.inbox + (number & 1) * (call.n - 1) * norm.inbox_bytes;
+        for (symrail_u64 i = 0; i < SYMRAIL_NORM_AHEAD; i++) send<ALIGNED>(half, block + i * call.blocks);
         bool good = true;
         for (symrail_u64 row = block; row < norm.rows; row += call.blocks) {
             float squares = 0;
             symrail_u64 last = 0;
-            lap sums = {};
-            for (symrail_u64 first = 0; first < row_bytes; first += lap::size()) {
-                if (good) good = receive(half, flag, row, first, sums);
+            few sums = {};
+            for (symrail_u64 first = 0; first < row_bytes; first += few::size()) {
+                if (good) good = receive<ALIGNED>(half, row, first, sums);
                 add_squares(squares, sums);
                 last = first;
             }
             if (all::any(!good)) return;
-            finish<false>(row, squares, sums, last);
+            send<ALIGNED>(half, row + SYMRAIL_NORM_AHEAD * call.blocks);
+            finish<ALIGNED>(row, squares, sums, last);
         }
-        if (block == 0) symrail_packets_wipe(call, half, number, norm.rows * vectors);
     }
 
     /* Adds up the thread's packets of a lap of a row. */
-    SYMRAIL_WAITER_FN bool receive(symrail_u64 half, symrail_u32 flag, symrail_u64 row, symrail_u64 first,
-                                   symrail_row_lap<all, 8, SYMRAIL_NORM_MANY>& sums) const {
-        typedef symrail_row_lap<all, 8, SYMRAIL_NORM_MANY> lap;
+    template <bool ALIGNED>
+    SYMRAIL_WAITER_FN bool receive(symrail_u64 half, symrail_u64 row, symrail_u64 first, few& sums) const {
         const symrail_straight& call = this->call;
-        symrail_u64 vectors = (row_bytes + 7) / 8;
-        lap mine, came_in, residual;
-        symrail_converted<N, 8> sum[SYMRAIL_NORM_MANY];
-        mine.template load<own, false>(call.input + row * row_bytes, first, row_bytes);
-        if (norm.residual != 0) residual.template load<own, false>(norm.residual + row * row_bytes, first, row_bytes);
+        few mine, came_in = {}, residual;
+        symrail_converted<N, 16> sum[SYMRAIL_NORM_FEW];
+        load_mine<ALIGNED>(mine, row, first);
+        if (norm.residual != 0) residual.template load<own, ALIGNED>(norm.residual + row * row_bytes, first, row_bytes);
         for (symrail_u64 rank = 0; rank < call.n; rank++) {
-            symrail_u64 here = half + symrail_place_at(rank, call.me) * call.region + 16 * row * vectors;
+            symrail_u64 here = half + symrail_place_at(rank, call.me) * norm.inbox_bytes + row * stride;
             auto came = [&]() {
                 bool all_came = true;
 #pragma unroll
-                for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
-                    symrail_u64 at = lap::at(first, k);
-                    if (at < row_bytes) all_came &= symrail_packet16_read(here + 2 * at, flag, came_in.raw[k][0]);
+                for (int k = 0; k < SYMRAIL_NORM_FEW; k++) {
+                    symrail_u64 at = few::at(first, k), *raw = came_in.raw[k];
+                    if (at >= row_bytes) continue;
+                    symrail_ld_pair(here + at, raw[0], raw[1]);
+                    all_came &= is_present(raw[0]) && is_present(raw[1]);
                 }
                 return all_came;
             };
-            came_in = mine;
             if (rank != call.me && !symrail_straight_await(call, came, rank, this->block)) return false;
 #pragma unroll
-            for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
-                if (rank == 0) sum[k].unpack(came_in.raw[k]);
-                else add(sum[k], came_in.raw[k]);
+            for (int k = 0; k < SYMRAIL_NORM_FEW; k++) {
+                symrail_u64 at = few::at(first, k);
+                const symrail_u64* raw = rank == call.me ? mine.raw[k] : came_in.raw[k];
+                if (rank == 0) sum[k].unpack(raw);
+                else add(sum[k], raw);
+                if (rank != call.me && at < row_bytes) symrail_st_pair(here + at, ~0ull, ~0ull);
             }
         }
 #pragma unroll
-        for (int k = 0; k < SYMRAIL_NORM_MANY; k++) {
+        for (int k = 0; k < SYMRAIL_NORM_FEW; k++) {
             if (norm.residual != 0) add(sum[k], residual.raw[k]);
             sum[k].pack(sums.raw[k]);
         }
-        sums.template store<false>(sum_of(row), first, row_bytes);
+        sums.template store<ALIGNED>(sum_of(row), first, row_bytes);
         return true;
     }
 

@@ -74,7 +74,7 @@ fn norms_become_machine_code() {
         let compiled = compile(&nvrtc, &which.program(&source), arch).unwrap();
         assert_eq!(compiled.log(), "", "{ty:?} for {arch}");
         let ptx = String::from_utf8_lossy(compiled.ptx());
-        let kernels = ["normed_packets", "normed_pushed", "normed_pushed_anywhere"];
+        let kernels = ["normed_packets", "normed_packets_anywhere", "normed_pushed", "normed_pushed_anywhere"];
         assert!(kernels.iter().all(|one| ptx.contains(&format!(".entry {one}("))), "{ty:?}");
     }
 }

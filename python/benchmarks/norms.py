@@ -91,7 +91,8 @@ def bits(tensor: torch.Tensor) -> float:
 
 def fits(rows: int, hidden: int, dtype: torch.dtype) -> bool:
     """Whether packets carry the rows."""
-    return rows * -(-hidden * dtype.itemsize // 8) * 8 <= (1 << 20) // (symrail.n_pes() - 1)
+    n = symrail.n_pes()
+    return rows * -(-hidden * dtype.itemsize // 16) * 16 <= (8 << 20 if n == 2 else (2 << 20) // (n - 1))
 
 
 def check(all_of: Communicator, shape: str, dtype: torch.dtype, box: symrail.DeviceArray) -> int:
@@ -129,6 +130,18 @@ def check(all_of: Communicator, shape: str, dtype: torch.dtype, box: symrail.Dev
         for way in WAYS:
             if way == "packets" and not fits(rows, hidden, dtype):
                 continue
+            memory = Rows(rows, hidden, dtype, shift)
+            # A NaN whose bits are all set, in the middle and at the end of PE 0's rows.
+            if symrail.my_pe() == 0:
+                memory.input.view(torch.int16)[[rows // 2, -1], -1] = -1
+            if symrail.my_pe() == 0 and dtype.itemsize == 4:
+                memory.input.view(torch.int32)[-1, -1] = -1
+            memory.call(all_of, way)
+            torch.cuda.synchronize()
+            is_nan = memory.sum.isnan()
+            if largest(0.0 if bool(is_nan[-1, -1]) and int(is_nan.sum()) <= 2 else 1.0, box) != 0:
+                wrong += 1
+                say(f"WRONG: a NaN's bits: {shape} {dtype} {way}")
             memory = Rows(rows, hidden, dtype, shift)
             memory.call(all_of, way, has_residual=False)
             torch.cuda.synchronize()

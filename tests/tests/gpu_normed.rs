@@ -104,10 +104,14 @@ fn e4m3(code: u8) -> f32 {
 impl Pes {
     fn new(n: usize) -> Pes {
         let sizes = Sizes::with(n as u64, 8 << 10, SLOT);
-        let bytes = PACKETS + (sizes.packets() + sizes.rings()) as usize;
+        let inboxes = PACKETS + (sizes.packets() + sizes.rings()) as usize;
         assert!(8 + sizes.filled() as usize <= PACKETS);
-        let new =
-            |_| Pe { heap: vec![0; bytes / 8 + 2], words: vec![0; sizes.words() as usize / 8], report: vec![0; 4] };
+        let new = |_| {
+            // What is missing in an inbox has all bits.
+            let mut heap = vec![0; inboxes / 8 + 2];
+            heap.resize(heap.len() + sizes.inboxes() as usize / 8 + 2, u64::MAX);
+            Pe { heap, words: vec![0; sizes.words() as usize / 8], report: vec![0; 4] }
+        };
         Pes { pes: (0..n).map(new).collect(), sizes, timeouts_ns: vec![60_000_000_000; n] }
     }
 
@@ -182,6 +186,7 @@ impl Pes {
                     filled: base + 8,
                     packets: base + PACKETS as u64,
                     rings: base + PACKETS as u64 + self.sizes.packets(),
+                    inbox: base + PACKETS as u64 + self.sizes.packets() + self.sizes.rings() + 16,
                     words: self.pes[me].words.as_ptr() as u64,
                     ranks: apart.iter().enumerate().map(to).collect(),
                 };
@@ -338,7 +343,8 @@ fn a_slot_that_another_pe_still_reads_is_not_filled() {
     assert_eq!(reports, [[1, 1], [2, 0]], "PE 0 names PE 1, which it has told");
     let slots = (pes.base(1) - pes.pes[1].heap.as_ptr() as u64) as usize / 8 + rings;
     // PE 1 waits for PE 0's rows.
-    assert!(pes.pes[1].heap[slots..].iter().all(|&word| word == 0), "a slot of PE 1 was filled");
+    let ends = slots + pes.sizes.rings() as usize / 8;
+    assert!(pes.pes[1].heap[slots..ends].iter().all(|&word| word == 0), "a slot of PE 1 was filled");
 }
 
 /// PE 2 makes no call, or one with fewer rows, so that it ends while the others wait in a later phase. They name it, and

@@ -98,6 +98,7 @@ impl Pes {
                         report: self.reports[pe].as_ptr() as u64,
                         stop: base + WORDS,
                         filled: base + WORDS + 8,
+                        inbox: 0,
                         packets: base + PACKETS,
                         rings: base + RINGS,
                         words: self.words[pe].as_ptr() as u64,

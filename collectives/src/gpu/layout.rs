@@ -95,8 +95,9 @@ symrail_core::layouts! {
         pub NORM_BY_GROUPS "SYMRAIL_NORM_BY_GROUPS": u64 = 2;
         /// Kernels of RMS norms.
         pub NORM_PACKETS "SYMRAIL_NORM_PACKETS": u64 = 0;
-        pub NORM_PUSHED "SYMRAIL_NORM_PUSHED": u64 = 1;
-        pub NORM_PUSHED_ANYWHERE "SYMRAIL_NORM_PUSHED_ANYWHERE": u64 = 2;
+        pub NORM_PACKETS_ANYWHERE "SYMRAIL_NORM_PACKETS_ANYWHERE": u64 = 1;
+        pub NORM_PUSHED "SYMRAIL_NORM_PUSHED": u64 = 2;
+        pub NORM_PUSHED_ANYWHERE "SYMRAIL_NORM_PUSHED_ANYWHERE": u64 = 3;
     }
     structs {
         /// Chunks of a buffer of a rank.
@@ -274,6 +275,9 @@ symrail_core::layouts! {
             /// How the output is scaled, and the scale or the scales' place.
             scaled: u64,
             scales: u64,
+            /// In packets: their place, and the bytes of another rank's.
+            inbox: u64,
+            inbox_bytes: u64,
             /// Pushed: the rows that a rank adds up, those of them that a block has, and those of a chunk; the parts of
             /// a row, each of which is a chunk, or 1; and a block's chunks.
             rows_of_rank: u64,

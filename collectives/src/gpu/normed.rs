@@ -6,13 +6,24 @@ use symrail_core::layout::words;
 
 use super::layout::{self, NORM_BY_GROUPS, NORM_BY_TENSOR, NORM_PLAIN, STRAIGHT_SLOTS};
 use super::plan::Memory;
-use super::straight::{Addresses, Sizes, StraightCall, THREADS, Way, most_in_packets};
+use super::straight::{Addresses, Sizes, StraightCall, THREADS, Way};
 use crate::error::{Error, Result};
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::Collective;
 
 /// Elements with a scale in common.
 pub const GROUP: u64 = 128;
+
+/// Bytes of rows that a rank can send to all others as packets. With more than two ranks, pushed rows leave a rank fewer
+/// times.
+const PACKETS_OF_TWO: u64 = 8 << 20;
+const PACKETS: u64 = 2 << 20;
+
+/// The most bytes of rows in packets among `n` ranks.
+#[must_use]
+pub fn most_in_packets(n: u64) -> u64 {
+    if n <= 2 { PACKETS_OF_TWO } else { PACKETS / (n - 1) / 16 * 16 }
+}
 
 /// What the output is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +68,8 @@ pub struct RmsNorm {
 pub enum NormKernel {
     /// [`Way::Packets`].
     Packets = layout::NORM_PACKETS,
+    /// [`Way::Packets`], rows at any address.
+    PacketsAnywhere = layout::NORM_PACKETS_ANYWHERE,
     /// [`Way::Pushed`].
     Pushed = layout::NORM_PUSHED,
     /// [`Way::Pushed`], rows at any address.
@@ -65,7 +78,8 @@ pub enum NormKernel {
 
 impl NormKernel {
     /// The names of the kernels, in the order of their numbers.
-    pub(super) const NAMES: [&str; 3] = ["normed_packets", "normed_pushed", "normed_pushed_anywhere"];
+    pub(super) const NAMES: [&str; 4] =
+        ["normed_packets", "normed_packets_anywhere", "normed_pushed", "normed_pushed_anywhere"];
 }
 
 /// How a call is divided. All but the blocks and threads is for rows that are pushed.
@@ -105,7 +119,7 @@ impl RmsNorm {
 
     /// Bytes of all rows, as packets carry them.
     fn in_packets(&self) -> u64 {
-        self.rows * self.row_bytes().next_multiple_of(8)
+        self.rows * self.row_bytes().next_multiple_of(16)
     }
 
     /// The faster algorithm among `n` ranks: packets, if they carry all rows
@@ -184,8 +198,9 @@ impl RmsNorm {
         let row = self.row_bytes();
         if way == Way::Packets {
             return Cut {
-                blocks: self.rows.clamp(1, most_blocks),
-                threads: row.div_ceil(8).next_multiple_of(32).clamp(32, THREADS),
+                // Blocks do not wait for one another: more than run at once are no error.
+                blocks: self.rows.clamp(1, 2 * most_blocks),
+                threads: row.div_ceil(16).next_multiple_of(32).clamp(32, THREADS),
                 chunk: sizes.slot,
                 rows_of_rank: 0,
                 rows_of_block: 0,
@@ -223,10 +238,11 @@ impl RmsNorm {
     pub fn kernel(&self, way: Way) -> NormKernel {
         let residual = self.residual.map_or(0, |memory| memory.at);
         let together = self.input.at | residual | self.sum.at | self.weight.at | self.output.at | self.row_bytes();
-        match way {
-            Way::Packets => NormKernel::Packets,
-            Way::Pushed if together.is_multiple_of(16) => NormKernel::Pushed,
-            Way::Pushed => NormKernel::PushedAnywhere,
+        match (way, together.is_multiple_of(16)) {
+            (Way::Packets, true) => NormKernel::Packets,
+            (Way::Packets, false) => NormKernel::PacketsAnywhere,
+            (Way::Pushed, true) => NormKernel::Pushed,
+            (Way::Pushed, false) => NormKernel::PushedAnywhere,
         }
     }
 
@@ -261,6 +277,8 @@ impl RmsNorm {
             epsilon: self.epsilon.to_bits().into(),
             scaled,
             scales,
+            inbox: at.inbox,
+            inbox_bytes: sizes.inbox,
             rows_of_rank: cut.rows_of_rank,
             rows_of_block: cut.rows_of_block,
             rows_of_chunk: cut.rows_of_chunk,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{DeviceBuffer, Kernel, PinnedBuffer, Shape, Stream};
+use symrail::kernels::cuda::{DeviceBuffer, DevicePtr, Kernel, PinnedBuffer, Shape, Stream};
 use symrail::kernels::layout::Alarm;
 use symrail::rounds::Report;
 use symrail_core::layout::words;
@@ -19,7 +19,7 @@ use super::layout::{
 };
 pub use super::layout::{STRAIGHT_BLOCKS as MOST_BLOCKS, STRAIGHT_RANKS as MOST_RANKS};
 use super::memory::SymmetricMemory;
-use super::normed::RmsNorm;
+use super::normed::{self, RmsNorm};
 use super::plan::{Memory, reached};
 use super::program::{Which, load};
 use crate::buffers::Buffers;
@@ -133,6 +133,8 @@ pub struct Addresses {
     pub stop: u64,
     /// Packets: see [`Sizes`].
     pub packets: u64,
+    /// Packets of rows that are normalised: see [`Sizes`].
+    pub inbox: u64,
     /// Slots.
     pub rings: u64,
     /// Counters of filled slots.
@@ -148,6 +150,8 @@ pub struct Addresses {
 pub struct Sizes {
     /// The region for another rank's packets.
     pub region: u64,
+    /// The region for another rank's packets of rows that are normalised.
+    pub inbox: u64,
     /// A slot.
     pub slot: u64,
     n: u64,
@@ -158,13 +162,14 @@ impl Sizes {
     #[must_use]
     pub fn of(n: u64) -> Sizes {
         let others = n.saturating_sub(1).max(1);
-        Sizes::with(n, most_in_packets(n), (SLOT / others / PACKET * PACKET).max(LEAST_SLOT))
+        let slot = (SLOT / others / PACKET * PACKET).max(LEAST_SLOT);
+        Sizes { inbox: normed::most_in_packets(n), ..Sizes::with(n, most_in_packets(n), slot) }
     }
 
     /// The sizes with these bytes of packets' data, and of a slot.
     #[must_use]
     pub fn with(n: u64, data: u64, slot: u64) -> Sizes {
-        Sizes { region: data / PACKET_DATA * PACKET, slot, n }
+        Sizes { region: data / PACKET_DATA * PACKET, inbox: data, slot, n }
     }
 
     /// The number of ranks.
@@ -177,6 +182,12 @@ impl Sizes {
     #[must_use]
     pub fn packets(&self) -> u64 {
         2 * (self.n - 1) * self.region
+    }
+
+    /// Bytes of all packets of rows that are normalised.
+    #[must_use]
+    pub fn inboxes(&self) -> u64 {
+        2 * (self.n - 1) * self.inbox
     }
 
     /// Bytes of all slots.
@@ -367,6 +378,31 @@ impl Straight {
         };
         if *at == 0 {
             *at = memory.take(bytes as usize)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Straight::has`], for norms, whose packets are others.
+    pub fn has_for_norms(&self, way: Way) -> bool {
+        if way == Way::Packets { self.at.inbox != 0 } else { self.has(way) }
+    }
+
+    /// As [`Straight::prepare`], for norms.
+    ///
+    /// # Errors
+    /// As there; or the driver's.
+    pub fn prepare_for_norms(&mut self, way: Way, memory: &mut SymmetricMemory) -> Result<()> {
+        if way != Way::Packets {
+            return self.prepare(way, memory);
+        }
+        if self.at.inbox == 0 {
+            let (bytes, members) = (self.sizes.inboxes() as usize, memory.members().clone());
+            let inbox = memory.take(bytes)?;
+            // No word has arrived (`missing` of cu/normed.cuh).
+            // SAFETY: memory of this PE, to which no other PE writes before the barrier.
+            unsafe { self.device.gpu().write(DevicePtr::new(inbox), &vec![0xff; bytes]) }?;
+            members.barrier()?;
+            self.at.inbox = inbox;
         }
         Ok(())
     }

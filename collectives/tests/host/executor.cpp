@@ -119,7 +119,8 @@ static void run_normed(const Call& call) {
     std::vector<float> shared(call.blocks * call.threads);
     launch(call, [&](symrail_u32 b) {
         symrail_normed<N> normed(argument, nullptr, &shared[b * call.threads], b);
-        if (call.output == SYMRAIL_NORM_PACKETS) normed.packets();
+        if (call.output == SYMRAIL_NORM_PACKETS) normed.template packets<true>();
+        else if (call.output == SYMRAIL_NORM_PACKETS_ANYWHERE) normed.template packets<false>();
         else if (call.output == SYMRAIL_NORM_PUSHED) normed.template pushes<true>();
         else normed.template pushes<false>();
     });

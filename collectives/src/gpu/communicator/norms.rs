@@ -15,8 +15,8 @@ pub(super) struct Norms([Kernel; NormKernel::NAMES.len()]);
 
 impl Norms {
     fn new(module: &Arc<Module>) -> Result<Norms> {
-        let [packets, pushed, pushed_anywhere] = NormKernel::NAMES.map(|name| module.kernel(name));
-        Ok(Norms([packets?, pushed?, pushed_anywhere?]))
+        let [packets, packets_anywhere, pushed, pushed_anywhere] = NormKernel::NAMES.map(|name| module.kernel(name));
+        Ok(Norms([packets?, packets_anywhere?, pushed?, pushed_anywhere?]))
     }
 
     fn of(&self, kernel: NormKernel) -> &Kernel {
@@ -47,7 +47,7 @@ impl GpuCommunicator {
             return Ok(());
         }
         self.in_order(stream, |all, captured| {
-            let has_memory = all.straight.as_ref().is_some_and(|straight| straight.has(way));
+            let has_memory = all.straight.as_ref().is_some_and(|straight| straight.has_for_norms(way));
             if captured && !(has_memory && all.norms.contains_key(&call.ty)) {
                 return Err(Error::Call(
                     "a first all-reduce with an RMS norm cannot be captured: make it once before".into(),
@@ -57,7 +57,7 @@ impl GpuCommunicator {
                 Some(straight) => straight,
                 none => none.insert(Straight::new(&all.device, &mut all.memory, &all.abort)?),
             };
-            straight.prepare(way, &mut all.memory)?;
+            straight.prepare_for_norms(way, &mut all.memory)?;
             if !all.norms.contains_key(&call.ty) {
                 let module = load(&all.device, &all.nvrtc, Which::Normed(call.ty))?;
                 all.norms.insert(call.ty, Norms::new(&module)?);
