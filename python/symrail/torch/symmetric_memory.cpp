@@ -15,6 +15,13 @@
 
 #include "meeting.hpp"
 
+// Of Python's stable interface, whose headers need not be installed.
+extern "C" {
+int PyGILState_Check();
+void* PyEval_SaveThread();
+void PyEval_RestoreThread(void*);
+}
+
 namespace {
 
 namespace symm = c10d::symmetric_memory;
@@ -78,6 +85,20 @@ struct Allocation {
     size_t bytes;
     std::optional<std::string> group;
     std::map<std::shared_ptr<Group>, c10::intrusive_ptr<Peers>> peers;
+};
+
+// Lets other threads of Python run while this one waits for other ranks: PyTorch's calls keep the interpreter's lock.
+class OthersRun {
+public:
+    OthersRun() : thread_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+    OthersRun(const OthersRun&) = delete;
+    OthersRun& operator=(const OthersRun&) = delete;
+    ~OthersRun() {
+        if (thread_) PyEval_RestoreThread(thread_);
+    }
+
+private:
+    void* thread_;
 };
 
 class Handle : public symm::SymmetricMemory {
@@ -154,6 +175,7 @@ public:
         TORCH_CHECK(name.has_value(), "rendezvous: name a group, here or at the allocation");
         auto ranks = c10d::resolve_process_group(*name);
         auto group = group_of(*name, ranks);
+        OthersRun others_run;
         std::lock_guard<std::mutex> meets(group->meeting);
         auto peers = met(found.start, group);
         if (!peers) {
