@@ -140,7 +140,7 @@ def pooled(symm_mem, dist, rank, size):
 
 
 def again(symm_mem, dist, rank, size, store):
-    """What one rank cannot do all are told, and they meet again; also in a group that has the name of an earlier one."""
+    """What one rank cannot do all are told, and they meet again, also in a group with the name of an earlier one."""
     device = torch.device("cuda", torch.cuda.current_device())
     shared = symm_mem.empty(1024, dtype=torch.float32, device=device)
     uneven = symm_mem.empty(1024 * (rank + 1), dtype=torch.float32, device=device)
