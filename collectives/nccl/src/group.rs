@@ -20,6 +20,7 @@ use crate::export::{nccl, there};
 use crate::guard::{Failure, guarded};
 use crate::library;
 use crate::one_sided;
+use crate::per_thread::{self, StandIn};
 use crate::rank::Joining;
 use crate::registry;
 use crate::threads::on_each;
@@ -38,6 +39,17 @@ struct Waiting<C> {
     communicator: Arc<C>,
     stream: CudaStream,
     work: Work,
+}
+
+impl<C> Waiting<C> {
+    /// The call's streams.
+    fn streams(&mut self) -> impl Iterator<Item = (&mut CudaStream, &C)> {
+        let others = match &mut self.work {
+            Work::Transfers(others, _) => others.as_mut_slice(),
+            Work::Collective(_) | Work::OneSided(_) => &mut [],
+        };
+        std::iter::once(&mut self.stream).chain(others).map(|stream| (stream, &*self.communicator))
+    }
 }
 
 impl Waiting<Communicator> {
@@ -148,13 +160,13 @@ fn communicators<C>(waiting: &[Waiting<C>]) -> Vec<Arc<C>> {
     all
 }
 
-/// If this rank could not join, its calls do not begin: passes their communicators to `fail`, since the other ranks may
-/// have joined, and wait for them.
-fn check_joined<C>(
-    joined: Result<(), Failure>,
+/// If this rank could not join, or prepare its streams, its calls do not begin: passes their communicators to `fail`,
+/// since the other ranks may have joined, and wait for them.
+fn check_joined<T, C>(
+    joined: Result<T, Failure>,
     waiting: &[Waiting<C>],
     fail: impl Fn(&C, &Failure),
-) -> Result<(), Failure> {
+) -> Result<T, Failure> {
     joined.inspect_err(|why| communicators(waiting).iter().for_each(|one| fail(one, why)))
 }
 
@@ -265,19 +277,24 @@ fn in_turns<T>(of_gpus: Vec<Vec<T>>) -> Vec<T> {
 
 /// Makes a group's communicators, and begins its calls. Ranks may name communicators in different orders, so they are
 /// made at the same time, except for those of the same communicator's ranks, which pass ids in the order of its calls.
-fn finish((joining, waiting): Calls) -> Result<(), Failure> {
+fn finish((joining, mut waiting): Calls) -> Result<(), Failure> {
     let joined = on_each(sorted(joining, Joining::among), |all| all.into_iter().try_for_each(Joining::finish));
     check_joined(joined, &waiting, Communicator::fail)?;
     let first = waiting.first().map(|call| call.communicator.gpu);
     if waiting.iter().all(|call| Some(call.communicator.gpu) == first) {
         return begin_all(waiting, begin, Communicator::fail);
     }
-    let launches_only = waiting.iter().all(Waiting::is_prepared);
-    let of_gpus = sorted(waiting, |call| call.communicator.gpu);
-    if launches_only {
-        return begin_all(in_turns(of_gpus), begin, Communicator::fail);
+    let of_gpus = |waiting: Vec<Waiting<Communicator>>| sorted(waiting, |call| call.communicator.gpu);
+    if waiting.iter().all(Waiting::is_prepared) {
+        return begin_all(in_turns(of_gpus(waiting)), begin, Communicator::fail);
     }
-    begin_on_all_gpus(of_gpus, begin, Communicator::fail)
+    let streams = waiting.iter_mut().flat_map(Waiting::streams);
+    let replaced = per_thread::replace(streams, |communicator| communicator.gpu, StandIn::begin);
+    let stand_ins = check_joined(replaced, &waiting, Communicator::fail)?;
+    let begun = begin_on_all_gpus(of_gpus(waiting), begin, Communicator::fail);
+    // Also if only a part has begun.
+    let followed = stand_ins.iter().try_for_each(StandIn::end);
+    begun.and(followed)
 }
 
 /// Calls `body` in a group of its own, which ends with it.
@@ -365,6 +382,13 @@ mod tests {
             .collect();
         let expected = [(8, vec![], 0), (7, vec![8], 4), (8, vec![], 1)];
         assert_eq!(calls, expected);
+    }
+
+    #[test]
+    fn streams_of_a_call_are_all_named() {
+        let work = Work::Transfers(vec![3, 4], Vec::new());
+        let mut call = Waiting { communicator: Arc::new(9), stream: 7, work };
+        assert_eq!(call.streams().map(|(stream, of)| (*stream, *of)).collect::<Vec<_>>(), [(7, 9), (3, 9), (4, 9)]);
     }
 
     #[test]
@@ -541,7 +565,7 @@ mod tests {
         let fail = |one: &u32, _: &Failure| failed.borrow_mut().push(*one);
         let waiting = [call(&one), call(&other), call(&one)];
         assert!(check_joined(Ok(()), &waiting, fail).is_ok() && failed.borrow().is_empty());
-        assert!(check_joined(Err(Failure::argument("refused")), &waiting, fail).is_err());
+        assert!(check_joined(Err::<(), _>(Failure::argument("refused")), &waiting, fail).is_err());
         assert_eq!(*failed.borrow(), [1, 2]);
     }
 

@@ -16,6 +16,7 @@
 //! | `rank` | a rank that joins, at once or at the end of a group |
 //! | `ids` | ids of further communicators, which ranks pass to one another |
 //! | `threads` | work of which each part waits for the others |
+//! | `per_thread` | the calling thread's own stream, in calls that begin on other threads |
 //! | `ending` | finalizing, destroying, aborting, revoking and suspending communicators |
 //! | `config` | configurations of communicators and of calls |
 //! | `questions` | what the library and a communicator say of themselves |
@@ -54,6 +55,7 @@ mod one_sided;
 mod operations;
 mod others;
 mod parameters;
+mod per_thread;
 mod questions;
 mod rank;
 mod registry;

@@ -11,6 +11,16 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
+
+#include "meeting.hpp"
+
+// Of Python's stable interface, whose headers need not be installed.
+extern "C" {
+int PyGILState_Check();
+void* PyEval_SaveThread();
+void PyEval_RestoreThread(void*);
+}
 
 namespace {
 
@@ -39,10 +49,12 @@ constexpr size_t kAlignment = 256;
 
 const Table* table = nullptr;
 
-// Making memory would end a capture, and fail all work of the process that follows.
-void must_not_capture(const char* what) {
-    TORCH_CHECK(c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None, what,
-                " makes memory, which is not possible while a CUDA graph is captured: call it before the capture");
+constexpr const char* kForeign = "memory that was not allocated by the back end SYMRAIL";
+
+// Making memory would end a capture, and fail all work of the process that follows. Why it is not possible, or nothing.
+std::string is_capturing(const std::string& what) {
+    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) return {};
+    return what + " makes memory, which is not possible while a CUDA graph is captured: call it before the capture";
 }
 
 // Shared by all handles of one allocation and group.
@@ -58,10 +70,35 @@ struct Peers : c10::intrusive_ptr_target {
     }
 };
 
+// A process group. After destroy_process_group another one may have its name.
+struct Group {
+    explicit Group(const c10::intrusive_ptr<c10d::ProcessGroup>& of) : of(of) {}
+
+    c10::weak_intrusive_ptr<c10d::ProcessGroup> of;
+    // Held while its ranks meet, which waits for them.
+    std::mutex meeting;
+    // How many meetings have begun.
+    uint64_t meetings = 0;
+};
+
 struct Allocation {
     size_t bytes;
     std::optional<std::string> group;
-    std::map<std::string, c10::intrusive_ptr<Peers>> peers;
+    std::map<std::shared_ptr<Group>, c10::intrusive_ptr<Peers>> peers;
+};
+
+// Lets other threads of Python run while this one waits for other ranks: PyTorch's calls keep the interpreter's lock.
+class OthersRun {
+public:
+    OthersRun() : thread_(PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
+    OthersRun(const OthersRun&) = delete;
+    OthersRun& operator=(const OthersRun&) = delete;
+    ~OthersRun() {
+        if (thread_) PyEval_RestoreThread(thread_);
+    }
+
+private:
+    void* thread_;
 };
 
 class Handle : public symm::SymmetricMemory {
@@ -107,7 +144,8 @@ class Allocator : public symm::SymmetricMemoryAllocator {
 public:
     void* alloc(size_t size, int device, const std::optional<std::string>& group) override {
         TORCH_CHECK(device < 0 || device == table->gpu, "Symrail's heap is in GPU ", table->gpu, ", not in ", device);
-        must_not_capture("an allocation of symmetric memory");
+        auto wrong = is_capturing("an allocation of symmetric memory");
+        TORCH_CHECK(wrong.empty(), wrong);
         auto start = table->alloc(table->context, size, 0);
         TORCH_CHECK(start != 0, table->error());
         std::lock_guard<std::mutex> lock(mutex_);
@@ -124,24 +162,30 @@ public:
     }
 
     size_t get_alloc_size(void* pointer) override {
-        std::lock_guard<std::mutex> lock(mutex_);
-        return covering(pointer)->second.bytes;
+        auto found = covering(pointer);
+        TORCH_CHECK(found.start != 0, kForeign);
+        return found.bytes;
     }
 
     c10::intrusive_ptr<symm::SymmetricMemory> rendezvous(void* pointer,
                                                          const std::optional<std::string>& named) override {
-        std::lock_guard<std::mutex> lock(mutex_);
         auto found = covering(pointer);
-        auto& allocation = found->second;
-        auto group = named ? named : allocation.group;
-        TORCH_CHECK(group.has_value(), "rendezvous: name a group, here or at the allocation");
-        auto& peers = allocation.peers[*group];
+        auto name = named ? named : found.group;
+        TORCH_CHECK(found.start != 0 || named, kForeign);
+        TORCH_CHECK(name.has_value(), "rendezvous: name a group, here or at the allocation");
+        auto ranks = c10d::resolve_process_group(*name);
+        auto group = group_of(*name, ranks);
+        OthersRun others_run;
+        std::lock_guard<std::mutex> meets(group->meeting);
+        auto peers = met(found.start, group);
         if (!peers) {
-            must_not_capture("the first rendezvous of a group");
-            peers = gather_peers(found->first, allocation, *group);
+            // The number counts failed meetings, too: it is the same on all ranks.
+            peers = gather_peers(found, *ranks, "symrail/" + *name + "/" + std::to_string(group->meetings++) + "/");
+            std::lock_guard<std::mutex> lock(mutex_);
+            allocations_.at(found.start).peers[group] = peers;
         }
-        auto offset = reinterpret_cast<uint64_t>(pointer) - found->first;
-        return c10::make_intrusive<Handle>(peers, allocation.bytes, pad_bytes(), offset);
+        auto offset = reinterpret_cast<uint64_t>(pointer) - found.start;
+        return c10::make_intrusive<Handle>(peers, found.bytes, pad_bytes(), offset);
     }
 
     bool has_multicast_support(int) override { return false; }
@@ -149,65 +193,113 @@ public:
     std::string name() override { return "SYMRAIL"; }
 
 private:
-    using Allocations = std::map<uint64_t, Allocation>;
+    // An allocation; the start is 0 for memory that is in none.
+    struct Found {
+        uint64_t start = 0;
+        size_t bytes = 0;
+        std::optional<std::string> group;
+    };
 
-    Allocations::iterator covering(void* pointer) {
+    Found covering(void* pointer) {
+        std::lock_guard<std::mutex> lock(mutex_);
         auto address = reinterpret_cast<uint64_t>(pointer);
         auto found = allocations_.upper_bound(address);
-        TORCH_CHECK(found != allocations_.begin(), "memory that was not allocated by the back end SYMRAIL");
-        --found;
-        TORCH_CHECK(address - found->first < std::max<size_t>(found->second.bytes, 1),
-                    "memory that was not allocated by the back end SYMRAIL");
-        return found;
+        if (found == allocations_.begin()) return {};
+        const auto& [start, allocation] = *--found;
+        if (address - start >= std::max<size_t>(allocation.bytes, 1)) return {};
+        return {start, allocation.bytes, allocation.group};
+    }
+
+    std::shared_ptr<Group> group_of(const std::string& name, const c10::intrusive_ptr<c10d::ProcessGroup>& ranks) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto& group = groups_[name];
+        if (!group || group->of.lock() != ranks) group = std::make_shared<Group>(ranks);
+        return group;
+    }
+
+    // The peers of an allocation in this group, if it has met over it.
+    c10::intrusive_ptr<Peers> met(uint64_t start, const std::shared_ptr<Group>& group) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto allocation = allocations_.find(start);
+        if (allocation == allocations_.end()) return {};
+        auto peers = allocation->second.peers.find(group);
+        return peers == allocation->second.peers.end() ? c10::intrusive_ptr<Peers>() : peers->second;
     }
 
     static size_t pad_bytes() { return (symm::get_signal_pad_size() + kAlignment - 1) / kAlignment * kAlignment; }
 
-    // All ranks of the group exchange their PE and the addresses of their allocation and of its pad for this group.
-    c10::intrusive_ptr<Peers> gather_peers(uint64_t start, const Allocation& allocation, const std::string& group) {
-        auto ranks = c10d::resolve_process_group(group);
-        auto me = ranks->getRank(), size = ranks->getSize();
-        auto store = ranks->getStore();
+    // A rank's PE, where its allocation and its pad are, the bytes of the allocation, and whether it has all these.
+    using Words = std::array<uint64_t, 5>;
+
+    // All ranks of the group exchange where their allocation and its pad for this group are. What a rank cannot do it
+    // says to the others, which would wait for it.
+    static c10::intrusive_ptr<Peers> gather_peers(const Found& found, c10d::ProcessGroup& ranks,
+                                                  const std::string& prefix) {
         auto peers = c10::make_intrusive<Peers>();
-        peers->rank = me;
-        peers->world_size = size;
-        peers->own_pad = table->alloc(table->context, pad_bytes(), pad_bytes());
-        TORCH_CHECK(peers->own_pad != 0, table->error());
-        uint64_t mine[4] = {table->pe, table->offset(table->context, start), allocation.bytes,
-                            table->offset(table->context, peers->own_pad)};
-        auto key = "symrail/" + group + "/" + std::to_string(meetings_[group]++) + "/";
-        auto bytes = reinterpret_cast<const uint8_t*>(mine);
-        store->set(key + std::to_string(me), std::vector<uint8_t>(bytes, bytes + sizeof(mine)));
+        peers->rank = ranks.getRank();
+        peers->world_size = ranks.getSize();
+        auto store = ranks.getStore();
+        symrail::Meeting meeting(*store, prefix, peers->rank, peers->world_size);
+        Words mine = {table->pe};
+        auto wrong = prepare(found, *peers);
+        if (wrong.empty()) {
+            auto offset = [](uint64_t address) { return table->offset(table->context, address); };
+            mine = {table->pe, offset(found.start), offset(peers->own_pad), found.bytes, 1};
+        }
+        auto all = meeting.exchange(mine);
+        if (wrong.empty()) wrong = map_peers(all, found.bytes, *peers);
+        // If an answer does not come, others may have all, and use this rank's pad: then it is not freed.
+        auto pad = std::exchange(peers->own_pad, 0);
+        auto answers = meeting.answers(wrong);
+        peers->own_pad = pad;
+        TORCH_CHECK(wrong.empty(), wrong);
+        for (size_t rank = 0; rank < answers.size(); rank++) {
+            TORCH_CHECK(answers[rank].empty(), "rank ", rank, " says: ", answers[rank]);
+        }
+        return peers;
+    }
+
+    // Makes this rank's pad. Why that is not possible, or nothing.
+    static std::string prepare(const Found& found, Peers& peers) {
+        if (found.start == 0) return kForeign;
+        auto wrong = is_capturing("the first rendezvous of a group");
+        if (!wrong.empty()) return wrong;
+        peers.own_pad = table->alloc(table->context, pad_bytes(), pad_bytes());
+        return peers.own_pad == 0 ? table->error() : "";
+    }
+
+    // Maps all ranks' allocations and pads. Why that is not possible, or nothing; also if a rank that has none says so.
+    static std::string map_peers(const std::vector<Words>& all, size_t bytes, Peers& peers) {
         std::vector<uint64_t> buffers, pads, pes;
-        for (int rank = 0; rank < size; rank++) {
-            uint64_t theirs[4];
-            auto answer = store->get(key + std::to_string(rank));
-            TORCH_CHECK(answer.size() == sizeof(theirs), "rank ", rank, " sent ", answer.size(), " bytes");
-            std::memcpy(theirs, answer.data(), sizeof(theirs));
-            TORCH_CHECK(theirs[2] == allocation.bytes, "rank ", rank, " of group ", group, " has allocated ", theirs[2],
-                        " bytes, and rank ", me, " ", allocation.bytes);
-            auto pe = static_cast<uint32_t>(theirs[0]);
-            auto buffer = table->peer(table->context, theirs[1], allocation.bytes, pe);
-            TORCH_CHECK(buffer != 0, "rank ", rank, ": ", table->error());
-            auto pad = table->peer(table->context, theirs[3], pad_bytes(), pe);
-            TORCH_CHECK(pad != 0, "rank ", rank, ": ", table->error());
+        for (size_t rank = 0; rank < all.size(); rank++) {
+            auto [pe, buffer_offset, pad_offset, their_bytes, is_there] = all[rank];
+            if (is_there == 0) return {};
+            auto who = "rank " + std::to_string(rank);
+            if (their_bytes != bytes) {
+                return who + " has allocated " + std::to_string(their_bytes) + " bytes, and rank " +
+                       std::to_string(peers.rank) + " " + std::to_string(bytes);
+            }
+            auto buffer = table->peer(table->context, buffer_offset, bytes, static_cast<uint32_t>(pe));
+            if (buffer == 0) return who + ": " + table->error();
+            auto pad = table->peer(table->context, pad_offset, pad_bytes(), static_cast<uint32_t>(pe));
+            if (pad == 0) return who + ": " + table->error();
             buffers.push_back(buffer);
             pads.push_back(pad);
             pes.push_back(pe);
         }
-        for (auto address : buffers) peers->buffers.push_back(reinterpret_cast<void*>(address));
-        for (auto address : pads) peers->pads.push_back(reinterpret_cast<void*>(address));
+        for (auto address : buffers) peers.buffers.push_back(reinterpret_cast<void*>(address));
+        for (auto address : pads) peers.pads.push_back(reinterpret_cast<void*>(address));
         // Kernels that fail name PEs.
         pads.insert(pads.end(), pes.begin(), pes.end());
-        peers->buffers_dev = table->upload(table->context, buffers.data(), buffers.size());
-        peers->pads_dev = table->upload(table->context, pads.data(), pads.size());
-        TORCH_CHECK(peers->buffers_dev != 0 && peers->pads_dev != 0, table->error());
-        return peers;
+        peers.buffers_dev = table->upload(table->context, buffers.data(), buffers.size());
+        if (peers.buffers_dev != 0) peers.pads_dev = table->upload(table->context, pads.data(), pads.size());
+        return peers.pads_dev == 0 ? table->error() : "";
     }
 
+    // Not held while ranks meet.
     std::mutex mutex_;
-    Allocations allocations_;
-    std::map<std::string, uint64_t> meetings_;
+    std::map<uint64_t, Allocation> allocations_;
+    std::map<std::string, std::shared_ptr<Group>> groups_;
 };
 
 }  // namespace

@@ -173,6 +173,32 @@ def late(symm_mem, dist, rank, size):
     os._exit(0)
 
 
+def again(symm_mem, dist, rank, size, store):
+    """What one rank cannot do all are told, and they meet again, also in a group with the name of an earlier one."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    shared = symm_mem.empty(1024, dtype=torch.float32, device=device)
+    uneven = symm_mem.empty(1024 * (rank + 1), dtype=torch.float32, device=device)
+    foreign = torch.empty(1024, device=device) if rank == 0 else symm_mem.empty(1024, device=device)
+    for tensor, why in ((uneven, "has allocated"), (foreign, "was not allocated by the back end")):
+        try:
+            symm_mem.rendezvous(tensor, dist.group.WORLD)
+            raise AssertionError("not refused")
+        except RuntimeError as error:
+            assert why in str(error), error
+    # Rank 0 meets alone in the first group of this name, and with the others in the second one.
+    first = dist.new_group([0])
+    if rank == 0:
+        assert symm_mem.rendezvous(shared, first).world_size == 1
+    dist.barrier()
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store, rank=rank, world_size=size)
+    handle = symm_mem.rendezvous(shared, dist.new_group(range(size)))
+    assert (handle.rank, handle.world_size) == (rank, size)
+    handle.barrier(0)
+    torch.cuda.synchronize()
+    dist.barrier()
+
+
 def run(backend, folder, is_late=False):
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symm_mem
@@ -202,6 +228,7 @@ def run(backend, folder, is_late=False):
             pooled(symm_mem, dist, rank, size)
             groups(symm_mem, dist, rank, size)
             captured(symm_mem, dist, rank, size)
+            again(symm_mem, dist, rank, size, f"file://{folder}/{backend}-again")
         dist.destroy_process_group()
         print(f"rank {rank}: {backend}: well\n", end="", flush=True)
 

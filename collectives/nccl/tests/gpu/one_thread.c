@@ -9,6 +9,8 @@
 
 #define MOST 8
 #define FLOATS 1024
+/* Their sum lasts longer than a small copy. */
+#define LARGE ((size_t)64 << 20)
 enum { SUM = 0, F32 = 7, ABORT = 1 };
 
 typedef void* Comm;
@@ -63,6 +65,40 @@ static void sum(Comm* comms, void** contexts, int ranks) {
     }
 }
 
+/* The same on the calling thread's own streams (cudaStreamPerThread), whose later work follows the sums. The first group
+ * of communicators begins on other threads. */
+static void sum_on_own_streams(Comm* comms, void** contexts, int ranks) {
+    void* own = (void*)2;
+    Device memory[MOST];
+    float last[MOST];
+    for (int rank = 0; rank < ranks; rank++) {
+        CU(cuCtxSetCurrent, (void*), contexts[rank]);
+        CU(cuMemAlloc_v2, (Device*, size_t), &memory[rank], LARGE * sizeof(float));
+        /* Ones. */
+        CU(cuMemsetD32Async, (Device, unsigned, size_t, void*), memory[rank], 0x3f800000, LARGE, own);
+    }
+    NCCL(ncclGroupStart, (void));
+    for (int rank = 0; rank < ranks; rank++)
+        NCCL(ncclAllReduce, (Device, Device, size_t, int, int, Comm, void*), memory[rank], memory[rank], LARGE, F32,
+             SUM, comms[rank], own);
+    NCCL(ncclGroupEnd, (void));
+    for (int rank = 0; rank < ranks; rank++) {
+        CU(cuCtxSetCurrent, (void*), contexts[rank]);
+        CU(cuMemcpyDtoHAsync_v2, (void*, Device, size_t, void*), &last[rank],
+           memory[rank] + (LARGE - 1) * sizeof(float), sizeof(float), own);
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        CU(cuCtxSetCurrent, (void*), contexts[rank]);
+        CU(cuStreamSynchronize, (void*), own);
+        CU(cuMemFree_v2, (Device), memory[rank]);
+        if (last[rank] != ranks) {
+            fprintf(stderr, "rank %d of %d has %g at the end, behind the sum on its own stream\n", rank, ranks,
+                    last[rank]);
+            exit(1);
+        }
+    }
+}
+
 static void destroy(Comm* comms, int ranks) {
     for (int rank = 0; rank < ranks; rank++) NCCL(ncclCommDestroy, (Comm), comms[rank]);
 }
@@ -85,6 +121,7 @@ int main(int count, char** arguments) {
     if (gpus > MOST) gpus = MOST;
     for (int gpu = 0; gpu < gpus; gpu++) CU(cuDevicePrimaryCtxRetain, (void**, int), &contexts[gpu], gpu);
     NCCL(ncclCommInitAll, (Comm*, int, const int*), all, gpus, NULL);
+    sum_on_own_streams(all, contexts, gpus);
     sum(all, contexts, gpus);
 
     NCCL(ncclGroupStart, (void));
