@@ -1,19 +1,15 @@
 // Collectives of a team in the order of a stream, for kernels/src/cuda/collectives.rs: each PE puts its data to the
-// others between two barriers of the team. Memory is symmetric on all PEs.
+// others between two barriers of the team. Memory is symmetric on all PEs. All PEs count the same barriers, also those
+// that are left out behind a failure.
 #include "symrail_device.cuh"
 #include "symrail/combine.cuh"
+#include "on_stream.cuh"
 
 // Threads of a block.
 #define THREADS 512
 
 // The job's number of a team's PE `i`.
 static __device__ int pe_of(const symrail_device_team& team, int i) { return team.start + i * team.stride; }
-// The part of some bytes for this block.
-static __device__ symrail_u64 part_of(symrail_u64 bytes, symrail_u64& at) {
-    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
-    at = part * blockIdx.x;
-    return at >= bytes ? 0 : at + part < bytes ? part : bytes - at;
-}
 
 // Puts bytes to `dest` of every PE, including itself. The source for each PE is `step` bytes behind that for the one
 // before.
@@ -30,24 +26,27 @@ static __device__ void spread(const symrail_device_team& team, char* dest, const
 
 // One block, for collectives that are not worth three launches.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    spread_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 step, symrail_u64 bytes) {
-    symrailx_team_sync_block(which);
-    spread(symrail_team_of(which), dest, source, step, bytes);
-    symrailx_barrier_block(which);
+    spread_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 step, symrail_u64 bytes,
+                     symrail_u64 era, symrail_u64 told) {
+    if (meet(which, false, {era, told})) spread(symrail_team_of(which), dest, source, step, bytes);
+    meet(which, true, {era, told});
 }
 
 // Sends this PE's number of bytes to all PEs; one block.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    tell_length_on_stream(symrail_team_t which, symrail_u64* lengths, symrail_u64 bytes) {
+    tell_length_on_stream(symrail_team_t which, symrail_u64* lengths, symrail_u64 bytes, symrail_u64 era,
+                          symrail_u64 told) {
     symrail_device_team team = symrail_team_of(which);
-    for (int i = threadIdx.x; i < team.n_pes; i += blockDim.x)
+    bool on = goes_on({era, told}, SYMRAIL_WHAT_COLLECT, symrail_state.me);
+    for (int i = threadIdx.x; on && i < team.n_pes; i += blockDim.x)
         symrail_ulonglong_p(lengths + team.me, bytes, pe_of(team, i));
-    symrailx_barrier_block(which);
+    meet(which, true, {era, told});
 }
 // Puts this PE's bytes behind those of the PEs before it. `room` is the size of `dest`.
 extern "C" __global__ void __launch_bounds__(THREADS)
     collect_on_stream(symrail_team_t which, char* dest, symrail_u64 room, const char* source, symrail_u64 bytes,
-                      const symrail_u64* lengths) {
+                      const symrail_u64* lengths, symrail_u64 era, symrail_u64 told) {
+    if (!goes_on({era, told}, SYMRAIL_WHAT_COLLECT, symrail_state.me)) return;
     symrail_device_team team = symrail_team_of(which);
     symrail_u64 before = 0, all = 0;
     for (int i = 0; i < team.n_pes; i++) {
@@ -140,11 +139,12 @@ struct part {
 extern "C" __global__ void __launch_bounds__(THREADS)
     reduce_on_stream(symrail_team_t which, char* dest, const char* source, symrail_u64 bytes, symrail_u64 how,
                      symrail_u64 element, symrail_u64 share, char* scratch, symrail_u64 scratch_bytes,
-                     symrail_u64 waits) {
-    if (waits != 0) symrailx_team_sync_block(which);
+                     symrail_u64 waits, symrail_u64 era, symrail_u64 told) {
+    enqueued since = {era, told};
+    bool on = waits != 0 ? meet(which, false, since) : goes_on(since, SYMRAIL_WHAT_COLLECT, symrail_state.me);
     symrail_device_team team = symrail_team_of(which);
     symrail_u64 at, left = part_of(bytes, at), apart = scratch == nullptr ? 0 : scratch_bytes / team.n_pes & ~15ull;
-    while (left > 0) {
+    while (on && left > 0) {
         symrail_u64 now = scratch == nullptr || left < apart ? left : apart;
         part here = {team, dest + at, source + at, scratch, apart, (symrail_u32)how};
         if (scratch != nullptr) {
@@ -152,8 +152,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 if (symrail_ptr(source + at, pe_of(team, i)) == nullptr)
                     symrailx_getmem_nbi_block(scratch + i * apart, source + at, now, pe_of(team, i));
             __syncthreads();
-            if (threadIdx.x == 0) symrail_quiet();
-            __syncthreads();
+            // Without the bytes of all PEs there is no sum.
+            if (__syncthreads_or(threadIdx.x == 0 && !(symrail_all_delivered() && since.is_well()))) break;
         }
         here.combine_all(now, element);
         __syncthreads();
@@ -162,5 +162,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         at += now;
         left -= now;
     }
-    if (waits != 0) symrailx_barrier_block(which);
+    if (waits != 0) meet(which, true, since);
 }

@@ -11,7 +11,7 @@
  *   batch.cuh    many requests at a time                   team.cuh     broadcast, fcollect, alltoall
  *   channel.cuh  requests to the proxy                     memory.cuh   PTX loads and stores, copies
  *   state.cuh    the device's data from the host           bulk.cuh     copies by one thread
- *   mail.cuh     small deliveries to waiting threads
+ *   mail.cuh     small deliveries to waiting threads       failure.cuh  errors for the host
  */
 #ifndef SYMRAIL_DEVICE_CUH
 #define SYMRAIL_DEVICE_CUH

@@ -20,6 +20,6 @@ fn behind_a_wait_of_a_stream_whose_time_is_over_nothing_changes() {
 
 #[test]
 fn a_wait_for_pytorch_whose_time_is_over_ends_the_context() {
-    let folders = ["kernels/tests/emulated", "python/src"];
+    let folders = ["kernels/tests/emulated", "kernels/include", "python/src"];
     emulator::run("kernels/tests/emulated/torch.cpp", &folders);
 }

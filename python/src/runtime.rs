@@ -328,8 +328,9 @@ impl Runtime {
     /// delivered after `quiet` or a barrier. Slices of any strides are allowed. Local.
     ///
     /// With `stream`, the copy is in the order of that stream and this returns at once; `src` is memory that the GPU
-    /// can access, and later work of the stream may change it. Each contiguous piece is a launch. Without it, arrays of
-    /// GPUs are copied in the order of the default stream, and this waits for it.
+    /// can access, and later work of the stream may change it. Each contiguous piece is a launch. Behind a failure on a
+    /// stream, such as a wait whose time is over, nothing is copied or signalled that was enqueued before `quiet` raised
+    /// it. Without `stream`, arrays of GPUs are copied in the order of the default stream, and this waits for it.
     ///
     /// Raises ArgumentError (dtype, shape, or `dst` is not symmetric), NoSuchPeError, FreedError, OperationError,
     /// PeerLostError, TimeoutError, UnsupportedError (no heap for streams).

@@ -43,7 +43,8 @@ def signal_wait(
     """Waits until a signal word of this PE compares to `signal_val` as asked, and returns it. Local.
 
     As `wait_until`, with NVSHMEM's name and order of arguments; `timeout` is in seconds. With `stream` this returns
-    None at once, and the stream waits: for "==" and ">=" without limit, otherwise for SYMRAIL_TIMEOUT_S seconds.
+    None at once, and the stream waits: for "==" and ">=" without limit, otherwise for SYMRAIL_TIMEOUT_S seconds. Behind
+    a wait whose time is over, no operation on streams copies or signals anything, until `quiet` has raised it.
     """
     if stream is not None:
         if timeout is not None:

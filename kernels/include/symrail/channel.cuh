@@ -3,6 +3,7 @@
 #ifndef SYMRAIL_CHANNEL_CUH
 #define SYMRAIL_CHANNEL_CUH
 
+#include "failure.cuh"
 #include "shared_poll.cuh"
 
 /* The words of a request; chunks outside of the mask are not written. */
@@ -84,12 +85,20 @@ SYMRAIL_DEVICE bool symrail_wait_delivered(const symrail_channel_view& c, symrai
 }
 
 /* Waits for all requests that were pushed to a channel so far. If there are none, it costs only loads of device
- * memory. */
-SYMRAIL_DEVICE void symrail_drain(const symrail_channel_view& c) {
+ * memory. Returns `false` when time is over. */
+SYMRAIL_DEVICE bool symrail_drain(const symrail_channel_view& c) {
     bool crowded = symrail_is_polled(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 done = symrail_ld_gpu(c.own + SYMRAIL_OWN_COMPLETED);
     symrail_u64 target = symrail_ld_gpu(c.own + SYMRAIL_OWN_HEAD);
-    if (done < target) symrail_wait_delivered(c, target, crowded);
+    return done >= target || symrail_wait_delivered(c, target, crowded);
+}
+
+/* The number of requests that the proxy could not complete so far. */
+SYMRAIL_DEVICE symrail_u64 symrail_failed_requests() {
+    symrail_u64 all = 0;
+    for (symrail_u32 i = 0; i < symrail_state.n_channels; i++)
+        all += symrail_ld_sys(symrail_state.channels[i].ring + SYMRAIL_ERRORS);
+    return all;
 }
 
 /* Notes that the proxy changes memory that stores also reach directly: a fence has to wait for that. */

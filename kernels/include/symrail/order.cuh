@@ -29,13 +29,17 @@ SYMRAIL_DEVICE void symrail_fence() {
     symrail_max_gpu(c.own + SYMRAIL_OWN_FENCED, position + 1);
 }
 
-/* Waits until all operations of any thread of this device before the call are delivered. */
-SYMRAIL_DEVICE void symrail_quiet() {
-    for (symrail_u32 i = 0; i < symrail_state.n_channels; i++) symrail_drain(symrail_state.channels[i]);
+/* Waits until all operations of any thread of this device before the call are delivered. Returns `false` when time is
+ * over. */
+SYMRAIL_DEVICE bool symrail_all_delivered() {
+    bool well = true;
+    for (symrail_u32 i = 0; i < symrail_state.n_channels; i++) well &= symrail_drain(symrail_state.channels[i]);
     /* This orders stores to mapped peers. It is last, because an earlier fence would also wait for the stores of
      * requests. */
     symrail_fence_sys();
+    return well;
 }
+SYMRAIL_DEVICE void symrail_quiet() { symrail_all_delivered(); }
 
 /* Waits for one word of this PE where small deliveries arrive by the mailbox. The word and the mailbox are loaded at
  * the same time. */
@@ -127,14 +131,16 @@ SYMRAIL_DEVICE int symrail_team_translate_pe(symrail_team_t from, int pe, symrai
 }
 
 /* A barrier of the PEs of a team, each with one thread, by the steps of the host's plan
-   (kernels/src/barrier_words.rs). */
-static __device__ __noinline__ void symrail_meet(symrail_team_t which) {
+   (kernels/src/barrier_words.rs). A PE that does not come, whose data may be missing, signals nobody, and counts the
+   barrier all the same: its next one is also that of the others. */
+static __device__ __noinline__ void symrail_meet(symrail_team_t which, bool comes = true) {
     symrail_device_team team = symrail_team_of(which);
     if (team.plan == 0) return; /* a program without a state */
     const symrail_step* at = (const symrail_step*)(team.plan + SYMRAIL_PLAN_STEPS);
     /* The next step is loaded while this one is performed. */
     symrail_step step = *at;
     symrail_u64 number = symrail_add_gpu(team.plan, 1) + 1;
+    if (!comes) return;
     symrail_u64* words = (symrail_u64*)team.words + number % 2 * SYMRAIL_PLAN_SET;
     while (step.flag >= 0) {
         symrail_step next = *++at;
@@ -152,9 +158,9 @@ template <class S>
 SYMRAIL_DEVICE void symrail_barrier_of(symrail_team_t team, bool quiet) {
     S::sync();
     if (S::rank() == 0) {
-        if (quiet) symrail_quiet();
-        else symrail_fence_sys();
-        symrail_meet(team);
+        bool comes = !quiet || symrail_all_delivered();
+        if (!quiet) symrail_fence_sys();
+        symrail_meet(team, comes);
     }
     S::sync();
 }

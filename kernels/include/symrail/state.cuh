@@ -8,8 +8,8 @@
 typedef unsigned long long symrail_u64;
 typedef unsigned int symrail_u32;
 
-#define SYMRAIL_STATE_VERSION 2u
-#define SYMRAIL_STATE_BYTES 1184u
+#define SYMRAIL_STATE_VERSION 3u
+#define SYMRAIL_STATE_BYTES 1192u
 /* Heaps: host memory that the device can access over PCIe, and device memory. */
 #define SYMRAIL_MAX_HEAPS 2
 #define SYMRAIL_MAX_CHANNELS 16
@@ -81,7 +81,7 @@ struct symrail_device_state {
     symrail_u32 reserved;
     /* The limit of all waits, in nanoseconds. */
     symrail_u64 timeout_ns;
-    /* An error record in pinned memory: {code, what, PE, place}. */
+    /* An error record in pinned memory: {code, what, PE, place, era}. */
     symrail_u64 error;
     /* Barrier: the plan of all PEs, and the words of both sets. */
     symrail_u64 barrier_plan;
@@ -93,6 +93,8 @@ struct symrail_device_state {
     /* The size per block from which on a copy engine copies between PEs' memory of the first heap; all bits set:
      * never. */
     symrail_u64 engine_from;
+    /* A word of device memory: the last era in which an operation has failed (failure.cuh). */
+    symrail_u64 stopped;
     struct symrail_heap_view heaps[SYMRAIL_MAX_HEAPS];
     struct symrail_channel_view channels[SYMRAIL_MAX_CHANNELS];
 };
@@ -107,38 +109,5 @@ static __constant__ symrail_device_state symrail_state;
 #endif
 
 #define SYMRAIL_DEVICE static __device__ __forceinline__
-
-/* Errors of device code, for the host's error record. The first one stays. */
-#define SYMRAIL_ERROR_TIMEOUT 1ull
-#define SYMRAIL_ERROR_NOT_SYMMETRIC 2ull
-#define SYMRAIL_ERROR_NO_SUCH_PE 3ull
-#define SYMRAIL_ERROR_NO_CHANNEL 4ull
-#define SYMRAIL_ERROR_NO_REPLY 5ull
-#define SYMRAIL_ERROR_NO_ROOM 6ull
-/* The limit is that of the call, in milliseconds, in place of the state's. The record has it as the place. */
-#define SYMRAIL_ERROR_CALLERS_LIMIT 7ull
-
-/* The operations of errors. */
-#define SYMRAIL_WHAT_RMA 1ull
-#define SYMRAIL_WHAT_AMO 2ull
-#define SYMRAIL_WHAT_PUSH 3ull
-#define SYMRAIL_WHAT_REPLY 4ull
-#define SYMRAIL_WHAT_QUIET 5ull
-#define SYMRAIL_WHAT_WAIT 6ull
-#define SYMRAIL_WHAT_COLLECT 7ull
-#define SYMRAIL_WHAT_SIGNAL 8ull
-
-static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 what, symrail_u64 pe, symrail_u64 place) {
-    volatile symrail_u64* record = (volatile symrail_u64*)symrail_state.error;
-    /* Kernels of a program without a state have no record: their operations do nothing. */
-    if (record == nullptr) return;
-    /* Two threads may fail at the same time and mix their details, but the code that stays is that of a real error. */
-    if (record[0] != 0) return;
-    record[1] = what;
-    record[2] = pe;
-    record[3] = place;
-    __threadfence_system();
-    record[0] = code;
-}
 
 #endif

@@ -1,10 +1,11 @@
-//! Chains of operations on a stream that end with the first wait whose time is over: what follows such a wait neither
-//! copies nor signals, so a peer's memory that may still be read stays as it is.
+//! Chains of operations on a stream that end with the first one that fails or is left out, for ever: also what is enqueued
+//! when the failure has been returned neither copies nor signals, so a peer's memory that may still be read stays as it is.
 
 use symrail_cuda::Stream;
 
 use super::error::Result;
-use super::on_stream::{ASKING, BLOCK_BYTES, OnStream, Transfer, copying};
+use super::failures::Enqueued;
+use super::on_stream::{ASKING, OnStream, SignalUpdate, Transfer};
 
 /// A chain with a PE.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +28,8 @@ impl OnStream {
     /// The error of the driver. [`DeviceState::check`](super::DeviceState::check) returns that of a wait, and of each
     /// operation behind it.
     pub unsafe fn wait_in(&self, chain: Chain, stream: &Stream, word: u64, least: u64, most: u64) -> Result<()> {
-        let arguments = [word, least, most, chain.ended, chain.pe.into()];
+        let Enqueued { era, told } = self.now();
+        let arguments = [word, least, most, chain.pe.into(), chain.ended, era, told];
         // SAFETY: the kernel's arguments; the caller's promise.
         Ok(unsafe { stream.launch(&self.wait_in_chain, ASKING, &arguments) }?)
     }
@@ -44,20 +46,10 @@ impl OnStream {
         &self,
         chain: Chain,
         stream: &Stream,
-        Transfer { dest, source, bytes }: Transfer,
+        what: Transfer,
         (signal, value): (u64, u64),
     ) -> Result<()> {
-        let pe = chain.pe.into();
-        let mut here = bytes;
-        if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, chain.pe).is_some() {
-            // SAFETY: the kernel's arguments; the caller's promise.
-            unsafe {
-                stream.launch(&self.put_in_chain, copying(true, bytes), &[dest, source, bytes, pe, chain.ended])
-            }?;
-            here = 0;
-        }
-        let arguments = [dest, source, here, signal, value, pe, chain.ended];
-        // SAFETY: as above.
-        Ok(unsafe { stream.launch(&self.put_signal_in_chain, copying(false, here), &arguments) }?)
+        // SAFETY: the caller's promise.
+        unsafe { self.put_then_signal(chain.ended, stream, what, SignalUpdate::set(signal, value), chain.pe) }
     }
 }

@@ -13,8 +13,9 @@ use symrail_core::DataType::{self, *};
 use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
 use super::error::Result;
+use super::failures::Enqueued;
 use super::heap::Reach;
-use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, ONE_WARP, OnStream, Transfer};
+use super::on_stream::{BLOCK_BYTES, MOST_BLOCKS, NO_CHAIN, ONE_WARP, OnStream, Transfer};
 use super::state::DeviceState;
 use super::team::DeviceTeam;
 
@@ -179,13 +180,14 @@ impl Collectives {
     /// returns the error.
     pub unsafe fn collect(&self, stream: &Stream, team: &Members<'_>, what: Transfer, room: u64) -> Result<()> {
         let (Transfer { dest, source, bytes }, which, lengths) = (what, team.handle(), team.scratch.0);
-        let arguments = [which, dest, room, source, bytes, lengths];
+        let now @ Enqueued { era, told } = self.on_stream.now();
+        let arguments = [which, dest, room, source, bytes, lengths, era, told];
         // SAFETY: the kernels' arguments; the scratch memory has a word for each PE.
         unsafe {
-            stream.launch(&self.tell_length, ONE_WARP, &[which, lengths, bytes])?;
+            stream.launch(&self.tell_length, ONE_WARP, &[which, lengths, bytes, era, told])?;
             stream.launch(&self.collect, self.shape(team, bytes), &arguments)?;
         }
-        self.on_stream.barrier(stream, team.team)
+        self.on_stream.meet(now, stream, true, team.team)
     }
 
     /// Combines `bytes` of all PEs' `source` into `dest` on all, which may be the source. All PEs get the same bits.
@@ -227,21 +229,24 @@ impl Collectives {
     /// As for [`Collectives::broadcast`].
     unsafe fn spread(&self, stream: &Stream, team: &Members<'_>, what: Transfer, step: u64) -> Result<()> {
         let Transfer { dest, source, bytes } = what;
+        let now @ Enqueued { era, told } = self.on_stream.now();
         if bytes * u64::from(team.n_pes) <= BLOCK_BYTES {
-            let arguments = [team.handle(), dest, source, step, bytes];
+            let arguments = [team.handle(), dest, source, step, bytes, era, told];
             // SAFETY: the kernel's arguments; the caller's promise.
             return Ok(unsafe { stream.launch(&self.spread, ONE_BLOCK, &arguments) }?);
         }
-        self.on_stream.sync(stream, team.team)?;
+        self.on_stream.meet(now, stream, false, team.team)?;
         // Each PE starts with the PE after itself, so that they do not all put to the same one.
         for index in (1..=team.n_pes).map(|i| (team.me + i) % team.n_pes) {
             let source = source + u64::from(index) * step;
             if index != team.me || source != dest {
                 // SAFETY: the caller's promise.
-                unsafe { self.on_stream.put(stream, Transfer { dest, source, bytes }, team.pe(index)) }?;
+                unsafe {
+                    self.on_stream.put_of(now, NO_CHAIN, stream, Transfer { dest, source, bytes }, team.pe(index))
+                }?;
             }
         }
-        self.on_stream.barrier(stream, team.team)
+        self.on_stream.meet(now, stream, true, team.team)
     }
 
     /// Combines `bytes` of all PEs' `source` into this PE's `dest`, and with `share` puts the result to the others'
@@ -259,14 +264,15 @@ impl Collectives {
     ) -> Result<()> {
         let waits = bytes <= BLOCK_BYTES;
         let (scratch, scratch_bytes) = if self.reaches_all(team) { (0, 0) } else { team.scratch };
-        let arguments =
-            [team.handle(), dest, source, bytes, how, size, share.into(), scratch, scratch_bytes, waits.into()];
+        let now @ Enqueued { era, told } = self.on_stream.now();
+        let what = [team.handle(), dest, source, bytes, how, size, share.into(), scratch, scratch_bytes];
+        let arguments = [&what[..], &[waits.into(), era, told]].concat();
         if !waits {
-            self.on_stream.sync(stream, team.team)?;
+            self.on_stream.meet(now, stream, false, team.team)?;
         }
         // SAFETY: the kernel's arguments; the caller's promise.
         unsafe { stream.launch(&self.reduce, self.shape(team, bytes), &arguments) }?;
-        if waits { Ok(()) } else { self.on_stream.barrier(stream, team.team) }
+        if waits { Ok(()) } else { self.on_stream.meet(now, stream, true, team.team) }
     }
 
     fn reaches_all(&self, team: &Members<'_>) -> bool {

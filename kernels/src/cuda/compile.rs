@@ -11,7 +11,7 @@ use symrail_cuda::nvrtc::Source;
 use super::error::Result;
 
 /// The headers: the name in an `#include`, and the text.
-pub const HEADERS: [(&CStr, &str); 24] = [
+pub const HEADERS: [(&CStr, &str); 25] = [
     (c"symrail_device.cuh", include_str!("../../include/symrail_device.cuh")),
     (c"symrail_nvshmem.cuh", include_str!("../../include/symrail_nvshmem.cuh")),
     (c"../symrail_layout.h", include_str!("../../include/symrail_layout.h")),
@@ -19,6 +19,7 @@ pub const HEADERS: [(&CStr, &str); 24] = [
     (c"symrail/combine.cuh", include_str!("../../include/symrail/combine.cuh")),
     (c"batch.cuh", include_str!("../../include/symrail/batch.cuh")),
     (c"state.cuh", include_str!("../../include/symrail/state.cuh")),
+    (c"failure.cuh", include_str!("../../include/symrail/failure.cuh")),
     (c"order.cuh", include_str!("../../include/symrail/order.cuh")),
     (c"team.cuh", include_str!("../../include/symrail/team.cuh")),
     (c"amo.cuh", include_str!("../../include/symrail/amo.cuh")),
@@ -37,6 +38,9 @@ pub const HEADERS: [(&CStr, &str); 24] = [
     (c"memory_channel_layout.cuh", include_str!("../../include/symrail/memory_channel_layout.cuh")),
     (c"symrail/number.cuh", include_str!("../../include/symrail/number.cuh")),
 ];
+
+/// What this crate's programs for streams share.
+const ON_STREAM: [(&CStr, &str); 1] = [(c"on_stream.cuh", include_str!("../../cu/on_stream.cuh"))];
 
 /// A program's source.
 #[derive(Debug, Clone)]
@@ -138,10 +142,12 @@ impl<'a> Program<'a> {
     pub const PERF: Program<'static> = Program::new("perf.cu", include_str!("../../cu/perf.cu"));
 
     /// Operations in the order of a stream, for [`OnStream`](super::OnStream).
-    pub const STREAM: Program<'static> = Program::new("stream.cu", include_str!("../../cu/stream.cu"));
+    pub const STREAM: Program<'static> =
+        Program::new("stream.cu", include_str!("../../cu/stream.cu")).with_headers(&ON_STREAM);
 
     /// Collectives in the order of a stream, for [`Collectives`](super::Collectives).
-    pub const COLLECTIVES: Program<'static> = Program::new("collectives.cu", include_str!("../../cu/collectives.cu"));
+    pub const COLLECTIVES: Program<'static> =
+        Program::new("collectives.cu", include_str!("../../cu/collectives.cu")).with_headers(&ON_STREAM);
 
     /// All names and texts that the compiler reads.
     pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {

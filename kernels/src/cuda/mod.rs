@@ -7,7 +7,7 @@
 //! | [`mod@compiled`] | programs that were compiled before |
 //! | `kept` | a folder with compiled programs |
 //! | [`on_stream`] | puts, gets, signals, waits, quiet and barriers in the order of a stream |
-//! | [`chain`] | puts, signals and waits on a stream that end with a wait whose time is over |
+//! | [`chain`] | puts, signals and waits on a stream that end with the first failure |
 //! | [`collectives`] | collectives of a team in the order of a stream |
 //! | [`state`] | a kernel's data about its PE (`include/symrail/state.cuh`) |
 //! | `failures` | what kernels and their requests report |

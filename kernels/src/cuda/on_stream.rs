@@ -3,6 +3,13 @@
 //! A put to or get from a peer whose memory the GPU can access is a copy by multiprocessors or by a copy engine
 //! ([`Copies`]). Common waits are the stream's own. Everything else is a kernel of one block, which accesses peers as
 //! any kernel does. Graphs can capture everything. An endless kernel elsewhere must leave room for launches here.
+//!
+//! **Failures.** When a kernel of the device has failed, such as a wait or a barrier whose time is over, or a request to
+//! the proxy, what was enqueued before [`DeviceState::check`] has returned that failure does nothing any more, on any
+//! stream: it copies nothing, signals nobody and comes to no barrier, and is an error, too. So no PE is told of data that
+//! have not come, and none's memory is changed that may still be read. What is enqueued later goes on. A graph that was
+//! captured before is captured again. Copies by a copy engine ([`Copies::Engine`]) are the exception: the driver starts
+//! them all the same, but no signal follows them.
 
 use std::sync::Arc;
 
@@ -12,6 +19,7 @@ use symrail_cuda::sys::{self, CUdeviceptr};
 use symrail_cuda::{Compiled, Gpu, Kernel, Module, Shape, Stream};
 
 use super::error::Result;
+use super::failures::{Enqueued, Failures};
 use super::heap::Reach;
 use super::state::DeviceState;
 use super::team::DeviceTeam;
@@ -28,12 +36,12 @@ pub(super) const ONE_WARP: Shape = Shape { blocks: 1, threads: 32 };
 /// The unit that copies to memory that the GPU can access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copies {
-    /// The faster one (docs/benchmarks/README.md): a copy engine between GPUs, multiprocessors to and from host memory.
+    /// Multiprocessors, which look before each 256 KiB whether something has failed.
     #[default]
-    Auto,
-    /// Multiprocessors.
     Kernel,
-    /// A copy engine, which leaves multiprocessors to other kernels.
+    /// A copy engine, which leaves multiprocessors to other kernels, and is faster between GPUs
+    /// (docs/benchmarks/README.md). It cannot be kept from copying behind a failure. So it is for programs in which no
+    /// wait of a kernel stands before the copy, or whose destinations nobody reads without a signal.
     Engine,
 }
 
@@ -46,16 +54,17 @@ pub struct OnStream {
     put: Kernel,
     get: Kernel,
     put_signal: Kernel,
-    signal: Kernel,
     wait: Kernel,
     fence: Kernel,
     quiet: Kernel,
     barrier: Kernel,
     sync: Kernel,
     pub(super) wait_in_chain: Kernel,
-    pub(super) put_in_chain: Kernel,
-    pub(super) put_signal_in_chain: Kernel,
+    failures: Arc<Failures>,
 }
+
+/// The word of no chain.
+pub(super) const NO_CHAIN: u64 = 0;
 
 /// What a copy moves, at addresses of the GPU.
 #[derive(Debug, Clone, Copy)]
@@ -85,15 +94,13 @@ impl OnStream {
             put: kernel("put")?,
             get: kernel("get")?,
             put_signal: kernel("put_signal")?,
-            signal: kernel("signal")?,
             wait: kernel("wait")?,
             fence: kernel("fence")?,
             quiet: kernel("quiet")?,
             barrier: kernel("barrier")?,
             sync: kernel("sync")?,
             wait_in_chain: module.kernel("wait_in_chain")?,
-            put_in_chain: module.kernel("put_in_chain")?,
-            put_signal_in_chain: module.kernel("put_signal_in_chain")?,
+            failures: Arc::clone(state.failures()),
         })
     }
 
@@ -103,13 +110,9 @@ impl OnStream {
         Self { copies, ..self }
     }
 
-    /// Whether a copy engine copies to memory that the GPU can access.
-    fn by_engine(&self) -> bool {
-        match self.copies {
-            Copies::Auto => self.reach.in_gpus(),
-            Copies::Kernel => false,
-            Copies::Engine => true,
-        }
+    /// For the kernels of one call, which are enqueued together.
+    pub(super) fn now(&self) -> Enqueued {
+        self.failures.now()
     }
 
     /// Copies between memory that the GPU can access, by a copy engine.
@@ -133,9 +136,36 @@ impl OnStream {
     /// # Errors
     /// The error of the driver. [`DeviceState::check`] returns errors that the device detects.
     pub unsafe fn put(&self, stream: &Stream, what: Transfer, pe: u32) -> Result<()> {
-        let reached = self.reach.find(what.dest, what.bytes, pe).map(|dest| (dest, what.source));
         // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.put, what, reached, pe) }
+        unsafe { self.put_of(self.now(), NO_CHAIN, stream, what, pe) }
+    }
+
+    /// As [`OnStream::put`], for a call, and for the chain with this word.
+    ///
+    /// # Safety
+    /// As for [`OnStream::put`].
+    pub(super) unsafe fn put_of(
+        &self,
+        Enqueued { era, told }: Enqueued,
+        chain: u64,
+        stream: &Stream,
+        what: Transfer,
+        pe: u32,
+    ) -> Result<()> {
+        let Transfer { dest, source, bytes } = what;
+        let reached = self.reach.find(dest, bytes, pe);
+        // SAFETY: checked to be inside of a mapped heap; the kernel's arguments; the caller's promise.
+        unsafe {
+            match reached {
+                Some(to) if self.copies == Copies::Engine && chain == NO_CHAIN => {
+                    self.engine(stream, to, source, bytes)
+                }
+                _ => {
+                    let arguments = [dest, source, bytes, pe.into(), chain, era, told];
+                    Ok(stream.launch(&self.put, copying(reached.is_some(), bytes), &arguments)?)
+                }
+            }
+        }
     }
 
     /// Copies `bytes` from the symmetric `source` on `pe` to `dest`, for later work on the stream.
@@ -146,29 +176,18 @@ impl OnStream {
     /// # Errors
     /// As for [`OnStream::put`].
     pub unsafe fn get(&self, stream: &Stream, what: Transfer, pe: u32) -> Result<()> {
-        let reached = self.reach.find(what.source, what.bytes, pe).map(|source| (what.dest, source));
-        // SAFETY: the caller's promise.
-        unsafe { self.copy(stream, &self.get, what, reached, pe) }
-    }
-
-    /// Copies by an engine if it is chosen and the GPU can access both addresses, otherwise by the kernel.
-    ///
-    /// # Safety
-    /// As for [`OnStream::put`] or [`OnStream::get`].
-    unsafe fn copy(
-        &self,
-        stream: &Stream,
-        kernel: &Kernel,
-        Transfer { dest, source, bytes }: Transfer,
-        reached: Option<(u64, u64)>,
-        pe: u32,
-    ) -> Result<()> {
-        let shape = copying(reached.is_some(), bytes);
-        match reached {
-            // SAFETY: checked to be inside of a mapped heap; the caller's promise for the other side.
-            Some((to, from)) if self.by_engine() => unsafe { self.engine(stream, to, from, bytes) },
-            // SAFETY: the kernel's arguments; the caller's promise.
-            _ => Ok(unsafe { stream.launch(kernel, shape, &[dest, source, bytes, pe.into()]) }?),
+        let Transfer { dest, source, bytes } = what;
+        let reached = self.reach.find(source, bytes, pe);
+        // SAFETY: as in `put_of`.
+        unsafe {
+            match reached {
+                Some(from) if self.copies == Copies::Engine => self.engine(stream, dest, from, bytes),
+                _ => {
+                    let Enqueued { era, told } = self.now();
+                    let arguments = [dest, source, bytes, pe.into(), era, told];
+                    Ok(stream.launch(&self.get, copying(reached.is_some(), bytes), &arguments)?)
+                }
+            }
         }
     }
 
@@ -181,15 +200,35 @@ impl OnStream {
     /// # Errors
     /// As for [`OnStream::put`].
     pub unsafe fn put_signal(&self, stream: &Stream, what: Transfer, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.put_then_signal(NO_CHAIN, stream, what, signal, pe) }
+    }
+
+    /// As [`OnStream::put_signal`], for the chain with this word. Without bytes it updates the word.
+    ///
+    /// # Safety
+    /// As for [`OnStream::put`].
+    pub(super) unsafe fn put_then_signal(
+        &self,
+        chain: u64,
+        stream: &Stream,
+        what: Transfer,
+        signal: SignalUpdate<u64>,
+        pe: u32,
+    ) -> Result<()> {
         let Transfer { dest, source, bytes } = what;
+        let (now, mut here) = (self.now(), bytes);
         if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, pe).is_some() {
             // SAFETY: the caller's promise.
-            unsafe { self.put(stream, what, pe) }?;
-            return self.signal(stream, signal, pe);
+            unsafe { self.put_of(now, chain, stream, what, pe) }?;
+            here = 0;
         }
-        let arguments = [dest, source, bytes, signal.word, signal.value, signal.op.device(), pe.into()];
+        let Enqueued { era, told } = now;
+        let SignalUpdate { word, value, op } = signal;
+        let arguments = [dest, source, here, word, value, op.device(), pe.into(), chain, era, told];
+        let shape = if here == 0 { ASKING } else { copying(false, here) };
         // SAFETY: the kernel's arguments; the caller's promise.
-        Ok(unsafe { stream.launch(&self.put_signal, copying(false, bytes), &arguments) }?)
+        Ok(unsafe { stream.launch(&self.put_signal, shape, &arguments) }?)
     }
 
     /// Updates a signal word on `pe`, behind all earlier puts of this PE to it.
@@ -197,9 +236,8 @@ impl OnStream {
     /// # Errors
     /// As for [`OnStream::put`].
     pub fn signal(&self, stream: &Stream, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
-        let arguments = [signal.word, signal.value, signal.op.device(), pe.into()];
-        // SAFETY: the kernel's arguments; it checks the address.
-        Ok(unsafe { stream.launch(&self.signal, ASKING, &arguments) }?)
+        // SAFETY: no bytes; the kernel checks the address of the word.
+        unsafe { self.put_then_signal(NO_CHAIN, stream, Transfer { dest: 0, source: 0, bytes: 0 }, signal, pe) }
     }
 
     /// Makes the stream wait for a 64-bit word of this PE's memory. The stream itself waits, without limit, until the
@@ -217,8 +255,10 @@ impl OnStream {
             Cmp::Eq => Flags::CU_STREAM_WAIT_VALUE_EQ,
             Cmp::Ge => Flags::CU_STREAM_WAIT_VALUE_GEQ,
             _ => {
+                let Enqueued { era, told } = self.now();
+                let arguments = [word, cmp.device() as u64, value, era, told];
                 // SAFETY: the kernel's arguments; the caller's promise.
-                return Ok(unsafe { stream.launch(&self.wait, ASKING, &[word, cmp.device() as u64, value]) }?);
+                return Ok(unsafe { stream.launch(&self.wait, ASKING, &arguments) }?);
             }
         };
         self.gpu.bind()?;
@@ -251,8 +291,7 @@ impl OnStream {
     /// # Errors
     /// As for [`OnStream::put`].
     pub fn barrier(&self, stream: &Stream, team: Option<&DeviceTeam>) -> Result<()> {
-        // SAFETY: the kernel's argument, alive as the caller keeps the team.
-        Ok(unsafe { stream.launch(&self.barrier, ONE_WARP, &[team.map_or(0, DeviceTeam::handle)]) }?)
+        self.meet(self.now(), stream, true, team)
     }
 
     /// As [`OnStream::barrier`], without the quiet.
@@ -260,8 +299,20 @@ impl OnStream {
     /// # Errors
     /// As for [`OnStream::put`].
     pub fn sync(&self, stream: &Stream, team: Option<&DeviceTeam>) -> Result<()> {
-        // SAFETY: as for `barrier`.
-        Ok(unsafe { stream.launch(&self.sync, ONE_WARP, &[team.map_or(0, DeviceTeam::handle)]) }?)
+        self.meet(self.now(), stream, false, team)
+    }
+
+    /// A barrier of a call, with or without a quiet.
+    pub(super) fn meet(
+        &self,
+        Enqueued { era, told }: Enqueued,
+        stream: &Stream,
+        quiet: bool,
+        team: Option<&DeviceTeam>,
+    ) -> Result<()> {
+        let kernel = if quiet { &self.barrier } else { &self.sync };
+        // SAFETY: the kernel's arguments; the team is alive as the caller keeps it.
+        Ok(unsafe { stream.launch(kernel, ONE_WARP, &[team.map_or(0, DeviceTeam::handle), era, told]) }?)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::barrier_words::Step;
 /// The constant that `state.cuh` declares.
 const STATE_SYMBOL: &str = "symrail_state";
 /// The version, as `SYMRAIL_STATE_VERSION`, and sizes of that version.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const MAX_HEAPS: usize = 2;
 const MAX_CHANNELS: usize = 16;
 const FIRST_PES: usize = 32;
@@ -90,6 +90,7 @@ struct RawState {
     mailbox: u64,
     mail_word: u64,
     engine_from: u64,
+    stopped: u64,
     heaps: [RawHeap; MAX_HEAPS],
     channels: [RawChannel; MAX_CHANNELS],
 }
@@ -101,7 +102,7 @@ pub const STATE_BYTES: usize = size_of::<RawState>();
 pub struct DeviceState {
     gpu: Arc<Gpu>,
     raw: RawState,
-    failures: Failures,
+    failures: Arc<Failures>,
     reach: Reach,
     // The memory that `raw` points to.
     _mailbox: Option<Arc<PinnedBuffer>>,
@@ -126,7 +127,7 @@ impl DeviceState {
     /// Parts that contradict each other, or the error of the driver.
     pub unsafe fn new(gpu: &Arc<Gpu>, parts: DeviceParts) -> Result<Self> {
         examine(&parts)?;
-        let failures = Failures::new(gpu, parts.me, parts.channels.clone())?;
+        let failures = Arc::new(Failures::new(gpu, parts.me, parts.channels.clone())?);
         let mut own = Vec::new();
         let mut rings = Vec::new();
         let plan = plan_on_device(gpu, &parts.steps)?;
@@ -150,6 +151,7 @@ impl DeviceState {
             mailbox: parts.mailbox.as_ref().map_or(0, |mailbox| mailbox.device().get()),
             mail_word: mail_word.at().get(),
             engine_from: parts.engine_from.unwrap_or(NEVER),
+            stopped: failures.stopped(),
             heaps: [none; MAX_HEAPS],
             channels: [RawChannel { ring: 0, own: 0, slots: 0, replies: 0 }; MAX_CHANNELS],
         };
@@ -239,7 +241,8 @@ impl DeviceState {
     /// As for [`DeviceState::attach`].
     pub fn attach_apart(&self, module: &Module, timeout: Duration) -> Result<Failures> {
         let failures = self.failures.apart(&self.gpu)?;
-        let raw = RawState { timeout_ns: nanoseconds(timeout), error: failures.record(), ..self.raw };
+        let (error, stopped) = (failures.record(), failures.stopped());
+        let raw = RawState { timeout_ns: nanoseconds(timeout), error, stopped, ..self.raw };
         // SAFETY: the module's own state.
         unsafe { attach(module.gpu(), state_of(module)?, &raw) }?;
         Ok(failures)
@@ -263,7 +266,13 @@ impl DeviceState {
         &self.reach
     }
 
-    /// Returns errors of kernels and the proxy since the last call. It is called after a kernel has ended.
+    /// The failures of kernels and the proxy.
+    pub(super) fn failures(&self) -> &Arc<Failures> {
+        &self.failures
+    }
+
+    /// Returns errors of kernels and the proxy since the last call. It is called after a kernel has ended. What was
+    /// enqueued by [`OnStream`](super::OnStream) before it returns one does nothing behind the failure.
     ///
     /// # Errors
     /// The first failure.

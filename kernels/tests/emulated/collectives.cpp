@@ -7,6 +7,7 @@
 #include "../../cu/collectives.cu"
 
 static const symrail_u64 HEAP = 1 << 16, SOURCE = 0, DEST = 24 << 10, SCRATCH = 56 << 10, SCRATCH_BYTES = 512;
+static const enqueued NOW = {1, 0};
 static int failures = 0;
 
 // The team is every second PE of the job, from 1 on.
@@ -28,7 +29,8 @@ struct world {
         }
         the_job.heap_bytes = HEAP;
         the_job.barrier = std::make_unique<std::barrier<>>(n);
-        the_job.failed = 0;
+        the_job.devices.clear();
+        for (int pe = 0; pe < 2 * n; pe++) the_job.devices[pe];
         the_job.wrong = false;
     }
 };
@@ -37,11 +39,11 @@ struct world {
 static void launch(unsigned blocks, unsigned threads, const std::function<void()>& kernel) {
     int pe = symrail_state.me;
     for (unsigned b = 0; b < blocks; b++) {
-        std::barrier<> all(threads);
+        struct threads of_block(threads);
         std::vector<std::jthread> running;
         for (unsigned t = 0; t < threads; t++)
             running.emplace_back([&, b, t] {
-                symrail_state.me = pe, block = &all;
+                be(pe), block = &of_block;
                 threadIdx.x = t, blockIdx.x = b, blockDim.x = threads, gridDim.x = blocks;
                 kernel();
             });
@@ -54,7 +56,7 @@ static void on_all(int n, const std::function<void(const symrail_device_team&, c
     for (int i = 0; i < n; i++)
         running.emplace_back([&, i] {
             symrail_device_team team = {i, n, 1, 2};
-            symrail_state.me = pe_at(i);
+            be(pe_at(i));
             work(team, the_job.heaps[pe_at(i)]);
         });
 }
@@ -73,7 +75,8 @@ static void copies(int n, mapping how) {
             world w(n, how);
             on_all(n, [&](const symrail_device_team& team, char* heap) {
                 for (symrail_u64 i = 0; i < bytes * n; i++) heap[SOURCE + i] = byte(team.me, i);
-                launch(1, 3, [&] { spread_on_stream(&team, heap + DEST + team.me * bytes, heap + SOURCE, step, bytes); });
+                char* dest = heap + DEST + team.me * bytes;
+                launch(1, 3, [&] { spread_on_stream(&team, dest, heap + SOURCE, step, bytes, 1, 0); });
             });
             bool well = true;
             for (int to = 0; to < n; to++)
@@ -90,12 +93,14 @@ static void copies(int n, mapping how) {
         on_all(n, [&](const symrail_device_team& team, char* heap) {
             for (symrail_u64 i = 0; i < length(team.me); i++) heap[SOURCE + i] = byte(team.me, i);
             auto lengths = (symrail_u64*)(heap + SCRATCH);
-            launch(1, 3, [&] { tell_length_on_stream(&team, lengths, length(team.me)); });
+            launch(1, 3, [&] { tell_length_on_stream(&team, lengths, length(team.me), 1, 0); });
             launch(how == ALL ? 3 : 1, 2,
-                   [&] { collect_on_stream(&team, heap + DEST, room, heap + SOURCE, length(team.me), lengths); });
-            launch(1, 1, [&] { symrailx_barrier_block(&team); });
+                   [&] { collect_on_stream(&team, heap + DEST, room, heap + SOURCE, length(team.me), lengths, 1, 0); });
+            launch(1, 1, [&] { meet(&team, true, NOW); });
         });
-        bool well = (the_job.failed == SYMRAIL_ERROR_NO_ROOM) == (all > room);
+        bool well = true;
+        for (int i = 0; i < n; i++)
+            well &= (the_job.devices[pe_at(i)].record[0] == SYMRAIL_ERROR_NO_ROOM) == (all > room);
         for (int to = 0; to < n && all <= room; to++) {
             const char* at = the_job.heaps[pe_at(to)] + DEST;
             for (int i = 0; i < n; i++)
@@ -148,12 +153,12 @@ static void reduction(unsigned op, unsigned type, int n, mapping how, symrail_u6
             unsigned blocks = how == ALL ? 3 : 1;
             symrail_u64 waits = blocks == 1;
             char* into = heap + dest + (scatter ? 0 : from);
-            if (!waits) launch(1, 1, [&] { symrailx_barrier_block(&team); });
+            if (!waits) launch(1, 1, [&] { meet(&team, true, NOW); });
             launch(blocks, 3, [&] {
                 reduce_on_stream(&team, into, heap + source + from, to - from, how_to, sizeof(T), !scatter, scratch,
-                                 SCRATCH_BYTES, waits);
+                                 SCRATCH_BYTES, waits, 1, 0);
             });
-            if (!waits) launch(1, 1, [&] { symrailx_barrier_block(&team); });
+            if (!waits) launch(1, 1, [&] { meet(&team, true, NOW); });
         });
         bool well = true;
         for (int pe = 0; pe < n; pe++)
@@ -199,7 +204,47 @@ static void of_team(int n, mapping how, bool all_types) {
     reductions<std::complex<float>>(SYMRAIL_C64, 2, n, how);
 }
 
+// PE 1, the first of three, to which something does not happen in time, in the one launch of a small collective or in
+// the launches of a large one. Then no PE gets anything from it, nor meets it in the last barrier; and it counts as
+// many barriers as the others.
+static void late() {
+    enum { SYNC, QUIET, REQUEST, BEFORE, KINDS };
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int what = 0; what < 4; what++) {
+            // A quiet and a request matter to sums of PEs that the proxy reaches.
+            bool sums = what >= 2, small = what % 2 == 0;
+            if ((kind == QUIET || kind == REQUEST) && !sums) continue;
+            world w(3, kind == QUIET || kind == REQUEST ? NONE : ALL);
+            be(pe_at(0));
+            device& it = here();
+            symrail_device_team team = {0, 3, 1, 2};
+            char* heap = the_job.heaps[pe_at(0)];
+            for (symrail_u64 i = 0; i < 64; i++)
+                for (int pe : {1, 3, 5}) the_job.heaps[pe][SOURCE + i] = 1;
+            the_job.barrier = std::make_unique<std::barrier<>>(1);
+            it.late_barrier = kind == SYNC, it.late_quiet = kind == QUIET, it.request_fails = kind == REQUEST;
+            if (kind == BEFORE) symrail_fail(SYMRAIL_ERROR_TIMEOUT, SYMRAIL_WHAT_WAIT, 0, 0), check(pe_at(0));
+            char* scratch = kind == QUIET || kind == REQUEST ? heap + SCRATCH : nullptr;
+            symrail_u64* lengths = (symrail_u64*)(heap + SCRATCH);
+            lengths[0] = 64;
+            symrail_u64 how = SYMRAIL_SUM | SYMRAIL_I32 << SYMRAIL_ELEMENT_SHIFT;
+            if (!small) launch(1, 2, [&] { meet(&team, false, NOW); });
+            launch(1, 3, [&] {
+                char *dest = heap + DEST, *source = heap + SOURCE;
+                if (sums) reduce_on_stream(&team, dest, source, 64, how, 4, 1, scratch, SCRATCH_BYTES, small, 1, 0);
+                else if (small) spread_on_stream(&team, dest, source, 0, 64, 1, 0);
+                else collect_on_stream(&team, dest, 64, source, 64, lengths, 1, 0);
+            });
+            if (!small) launch(1, 2, [&] { meet(&team, true, NOW); });
+            bool well = it.counted == 2 && it.met == (kind != BEFORE);
+            for (int pe : {1, 3, 5}) well &= the_job.heaps[pe][DEST] == 0;
+            well &= check(pe_at(0)) == (kind == SYNC || kind == QUIET ? SYMRAIL_ERROR_TIMEOUT : SYMRAIL_ERROR_LEFT_OUT);
+            expect(well, "behind what is late", 3, kind, what, it.met);
+        }
+}
+
 int main() {
+    late();
     of_team(1, ALL, false);
     of_team(2, SOME, true);
     for (mapping how : {ALL, NONE, SOME}) of_team(3, how, how == ALL);

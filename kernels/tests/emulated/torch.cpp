@@ -1,5 +1,5 @@
-// Runs the kernels of python/src/torch.cu on threads: a wait whose time is over ends the context, and names the PE and the
-// limit. Prints what is wrong.
+// Runs the kernels of python/src/torch.cu on threads: a wait whose time is over ends the context, and names the PE and
+// the limit. Prints what is wrong.
 #include <cstdio>
 #include <thread>
 
@@ -12,7 +12,6 @@ static symrail_u64 symrail_now() {
     static std::atomic<symrail_u64> now;
     return now += 1000000;
 }
-static void __threadfence_system() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 static unsigned atomicCAS_system(unsigned* at, unsigned old, unsigned value) {
     __atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return old;
@@ -29,8 +28,10 @@ static symrail_u64 table[2 * RANKS];
 
 static void reset() {
     memset(pads_of, 0, sizeof pads_of);
-    for (symrail_u64 rank = 0; rank < RANKS; rank++) table[rank] = (symrail_u64)pads_of[rank], table[RANKS + rank] = 7 + 2 * rank;
-    the_job.failed = the_job.failed_with = the_job.failed_at = 0;
+    for (symrail_u64 rank = 0; rank < RANKS; rank++)
+        table[rank] = (symrail_u64)pads_of[rank], table[RANKS + rank] = 7 + 2 * rank;
+    the_job.devices.clear();
+    the_job.devices[0];
 }
 // Threads of a rank's kernel; whether one has ended the context.
 template <class F>
@@ -40,7 +41,7 @@ static bool traps(unsigned threads, F kernel) {
         std::vector<std::jthread> running;
         for (unsigned t = 0; t < threads; t++)
             running.emplace_back([&, t] {
-                threadIdx.x = t;
+                be(0), threadIdx.x = t;
                 try {
                     kernel();
                 } catch (trapped) {
@@ -55,8 +56,9 @@ static void expect(bool holds, const char* what) {
     if (!holds) printf("%s\n", what), well = false;
 }
 static void expect_late(bool trapped, symrail_u64 rank, const char* what) {
-    expect(trapped && the_job.failed == SYMRAIL_ERROR_CALLERS_LIMIT, what);
-    expect(the_job.failed_with == 7 + 2 * rank && the_job.failed_at == 20, what);
+    const symrail_u64* record = the_job.devices[0].record;
+    expect(trapped && record[SYMRAIL_RECORD_CODE] == SYMRAIL_ERROR_CALLERS_LIMIT, what);
+    expect(record[SYMRAIL_RECORD_PE] == 7 + 2 * rank && record[SYMRAIL_RECORD_PLACE] == 20, what);
 }
 
 int main() {
@@ -78,13 +80,14 @@ int main() {
     reset();
     expect(!traps(1, [=] { put_signal(pads, 1, CHANNEL, 0, RANKS, 20); }), "a signal");
     expect(!traps(1, [=] { wait_signal(pads, 0, CHANNEL, 1, RANKS, 20); }), "a signal that has come");
-    expect(the_job.failed == 0, "what is no failure");
+    expect(the_job.devices[0].record[0] == 0, "what is no failure");
     for (int i = 0; i < 2; i++)
         expect(traps(1, [=] { put_signal(pads, 1, CHANNEL, 0, RANKS, 20); }) == (i != 0), "two signals");
     expect_late(true, 1, "a signal that is not taken");
     // Rank 2 does not come.
     reset();
     pads_of[0][RANKS * CHANNEL + 1] = 1;
-    expect_late(traps(32, [=] { barrier(pads, 0, CHANNEL, 0, RANKS, 20); }), 2, "a barrier to which a rank does not come");
+    bool ended = traps(32, [=] { barrier(pads, 0, CHANNEL, 0, RANKS, 20); });
+    expect_late(ended, 2, "a barrier to which a rank does not come");
     if (well) puts("well");
 }

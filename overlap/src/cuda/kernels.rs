@@ -5,7 +5,7 @@ use symrail::Team;
 
 use symrail::gpu::GpuDevice;
 use symrail::kernels::cuda::compile::Nvrtc;
-use symrail::kernels::cuda::{Kernel, OnStream, Program, Shape, Stream, Transfer};
+use symrail::kernels::cuda::{Copies, Kernel, OnStream, Program, Shape, Stream, Transfer};
 use symrail_core::DataType;
 
 use crate::error::Result;
@@ -81,9 +81,10 @@ impl GpuKernels {
             let (sum, reduce) = (kernel("sum")?, kernel("reduce")?);
             Ok(Sums { sum, reduce, reduce_packets: kernel("reduce_packets")? })
         };
+        let copies = if device.state().reach().in_gpus() { Copies::Engine } else { Copies::Kernel };
         Ok(GpuKernels(Arc::new(Loaded {
             device: device.clone(),
-            moves: device.on_stream(nvrtc)?,
+            moves: device.on_stream(nvrtc)?.with_copies(copies),
             begin: kernel("begin")?,
             wait: kernel("wait")?,
             signal: kernel("signal")?,

@@ -405,12 +405,42 @@ def captures(me, n):
 
 
 def late(me, n):
-    """A wait of another kind than the stream's ends after SYMRAIL_TIMEOUT_S, and raises."""
-    word, stream = symrail.array(1, "uint64"), torch.cuda.Stream()
+    """A wait of another kind than the stream's ends after SYMRAIL_TIMEOUT_S, and raises. What stands behind it does
+    nothing, on whatever stream; what is enqueued later goes on."""
+    right, left = others(me, n)
+    word, told = symrail.array(1, "uint64"), symrail.array(1, "uint64")
+    small, large, total = symrail.array(100, "uint8"), symrail.array(4 << 20, "uint8"), symrail.array(9, "int32")
+    mine, numbers = source(pattern(4 << 20, me, 1)), source(np.full(9, me + 1, "int32"))
+    stream, other, team = torch.cuda.Stream(), torch.cuda.Stream(), symrail.team_world()
+
+    def work(one):
+        symrail.put(large, mine, right, stream=one)
+        symrail.put_signal(large, mine, told, 1, "add", right, stream=one)
+        symrail.put_signal(small, mine[:100], told, 1, "add", right, stream=one)
+        symrail.signal_op(told, 1, "add", right, stream=one)
+        symrail.barrier_all(stream=one)
+        symrail.reduce(team, total, numbers, "sum", stream=one)
+
+    torch.cuda.synchronize()
+    symrail.barrier_all()
     symrail.signal_wait(word, 0, "!=", stream=stream)
+    work(stream)
     stream.synchronize()
+    other.wait_stream(stream)
+    work(other)
+    other.synchronize()
     error = refused(OperationError, "SYMRAIL_TIMEOUT_S", symrail.quiet)
     assert error.pe == me and "wait" in error.operation
+    symrail.barrier_all()
+    assert not host(large).any() and not host(small).any() and not host(told).any() and not host(total).any()
+    symrail.barrier_all()
+    work(stream)
+    stream.synchronize()
+    symrail.quiet()
+    symrail.barrier_all()
+    assert np.array_equal(host(large), pattern(4 << 20, left, 1)) and host(told)[0] == 3
+    assert np.array_equal(host(small), pattern(4 << 20, left, 1)[:100])
+    assert (host(total) == n * (n + 1) // 2).all()
     symrail.barrier_all()
 
 
