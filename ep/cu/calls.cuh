@@ -129,10 +129,10 @@ static __device__ bool has_set(const parameters& p, symrail_u64* word, symrail_u
     return false;
 }
 
-// The values of a call that all ranks compare; the number of this PE's tokens. `first`: the routes are new. `ticket`: a
-// number by which the host knows the call for whose counts it waits, or 0.
+// The values of a call that all ranks compare; the number of this PE's tokens, and of the rows that its caller's memory
+// holds. `first`: the routes are new. `ticket`: a number by which the host knows the call for whose counts it waits, or 0.
 struct call_made {
-    symrail_u64 first, kind, bytes, scales, k, types, tokens, ticket;
+    symrail_u64 first, kind, bytes, scales, k, types, tokens, room, ticket;
 };
 // Whether a slot of this PE's tokens has an index without an expert. Then it does not make the call.
 static __device__ bool is_wrong(const routes& r, const call_made& c) {
@@ -162,7 +162,7 @@ static __device__ void announce(const parameters& p, const routes& r, symrail_u6
     header& made = *(header*)to;
     const symrail_u64 compared[COMPARED] = {c.kind, c.bytes, c.scales, c.k, common, c.types};
     if (threadIdx.x < COMPARED) made.compared[threadIdx.x] = compared[threadIdx.x];
-    if (threadIdx.x == COMPARED) made.tokens = c.tokens;
+    if (threadIdx.x == COMPARED) made.tokens = c.tokens, made.room = c.room;
     const symrail_u32* slots = (const symrail_u32*)r.per_expert + rank * p.share;
     symrail_u32* counts = made.counts();
     for (symrail_u64 i = threadIdx.x; i < p.ranks; i += blockDim.x) counts[i] = tokens_of(p, r, p.me, i);
@@ -209,11 +209,12 @@ static __device__ bool complete(const parameters& p, const routes& r, bool first
             sums[to] += tokens_of(p, r, rank, to);
             if (p.hosts > 1 && comes_through(p, rank, to)) gathered[to] += rows_gathered(p, r, rank, host_of(p, to));
         }
-        full |= sums[to] > p.room || gathered[to] > p.staged;
+        full |= sums[to] > header_of(p, call, to).room || gathered[to] > p.staged;
     }
     if (!__syncthreads_or(full)) return true;
     for (symrail_u64 rank = 0; threadIdx.x == 0 && rank < p.ranks; rank++) {
-        if (sums[rank] > p.room) return refuse(p, REFUSED, NO_ROOM, rank, p.room, sums[rank]), false;
+        symrail_u64 room = header_of(p, call, rank).room;
+        if (sums[rank] > room) return refuse(p, REFUSED, NO_ROOM, rank, room, sums[rank]), false;
         if (gathered[rank] > p.staged) return refuse(p, REFUSED, NO_ROOM, rank, p.staged, gathered[rank]), false;
     }
     return false;
@@ -263,11 +264,11 @@ static __device__ void tell_counts(const parameters& p, const routes& r, const c
 // kernel: in whatever order they run, the blocks of two ranks for each other are preceded by such blocks only.
 extern "C" __global__ void __launch_bounds__(512, 1)
     ep_begin(const parameters* given, const routes* of, symrail_u64 first, symrail_u64 kind, symrail_u64 bytes,
-             symrail_u64 scales, symrail_u64 k, symrail_u64 types, symrail_u64 tokens, symrail_u64 ticket) {
+             symrail_u64 scales, symrail_u64 k, symrail_u64 types, symrail_u64 tokens, symrail_u64 room, symrail_u64 ticket) {
     __shared__ symrail_u64 common;
     const parameters p = *given;
     const routes r = *of;
-    const call_made c = {first, kind, bytes, scales, k, types, tokens, ticket};
+    const call_made c = {first, kind, bytes, scales, k, types, tokens, room, ticket};
     // A checksum of the routes, which must be equal on all ranks.
     if (threadIdx.x == 0) common = 0;
     __syncthreads();

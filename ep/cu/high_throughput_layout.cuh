@@ -205,11 +205,13 @@ static_assert(SYMRAIL_OFFSETOF(record_fields, told) == 40, "record_fields.told")
 /* The announcement of a call. */
 struct header_fields {
     symrail_u64 compared[6];
-    /* The number of the rank's tokens. */
+    /* The number of the rank's tokens, and of rows that the caller's memory holds. */
     symrail_u64 tokens;
+    symrail_u64 room;
 };
-static_assert(sizeof(header_fields) == 56, "header_fields");
+static_assert(sizeof(header_fields) == 64, "header_fields");
 static_assert(SYMRAIL_OFFSETOF(header_fields, compared) == 0, "header_fields.compared");
 static_assert(SYMRAIL_OFFSETOF(header_fields, tokens) == 48, "header_fields.tokens");
+static_assert(SYMRAIL_OFFSETOF(header_fields, room) == 56, "header_fields.room");
 
 #endif

@@ -134,7 +134,8 @@ impl Case<'_> {
         let stream = Stream::new(self.device.gpu())?;
         let mut routes = buffers.routes(&stream)?;
         let (topk, x) = (self.with(&vec![0xff; 8 * self.shape.k])?, self.buffer(16)?);
-        let tokens = DeviceTokens { rows: x.at().get(), bytes: 16, scales: (0, 0), topk: None, elements: [None; 2] };
+        let tokens =
+            DeviceTokens { rows: x.at().get(), bytes: 16, scales: (0, 0), topk: None, elements: [None; 2], room: None };
         // SAFETY: the memory belongs to this function and lives until the stream is idle.
         let dispatched = unsafe {
             buffers.layout(&stream, &mut routes, topk.at().get(), 1)?;
@@ -186,6 +187,7 @@ impl Case<'_> {
                 scales: (of_scales.at().get(), scales),
                 topk: Some((topk.at().get(), weights.at().get())),
                 elements: [None; 2],
+                room: None,
             };
             // SAFETY: as above.
             unsafe { buffers.dispatch(stream, routes, &given, what == 1) }?;
@@ -252,6 +254,7 @@ impl Case<'_> {
         let biased = [0, if call % 3 == 0 { 0 } else { biases.at().get() }];
         let given = DeviceParts {
             rows: parts.at().get(),
+            count: None,
             bytes,
             element,
             weights: Some((parts_weights.at().get(), sums.at().get())),
@@ -293,8 +296,14 @@ impl Case<'_> {
         let (wrong, right) =
             (self.with(&bytes_of(slots.iter().map(|slot| slot.to_ne_bytes())))?, self.with(&vec![0xff; 8 * k])?);
         let x = self.buffer(32)?;
-        let tokens =
-            |bytes| DeviceTokens { rows: x.at().get(), bytes, scales: (0, 0), topk: None, elements: [None; 2] };
+        let tokens = |bytes| DeviceTokens {
+            rows: x.at().get(),
+            bytes,
+            scales: (0, 0),
+            topk: None,
+            elements: [None; 2],
+            room: None,
+        };
         let mut call = |topk: &DeviceBuffer, bytes| -> Result<Result<(), Error>, Failure> {
             // SAFETY: the memory belongs to this function and lives until the stream is idle.
             unsafe {
@@ -344,6 +353,7 @@ impl Case<'_> {
             scales: (factors.at().get(), scales),
             topk: Some((topk.at().get(), weights.at().get())),
             elements: [None; 2],
+            room: None,
         };
         // SAFETY: the memory belongs to this function and lives until the stream is idle.
         unsafe {
@@ -365,6 +375,7 @@ impl Case<'_> {
         let made = self.buffer(rows * row)?;
         let parts = DeviceParts {
             rows: made.at().get(),
+            count: None,
             bytes: row,
             element: DataType::Bfloat16,
             weights: None,

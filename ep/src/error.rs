@@ -86,6 +86,18 @@ pub enum Error {
         /// Bytes of each row.
         bytes: usize,
     },
+    /// More rows than a rank has memory for. No row was sent.
+    #[error(
+        "rank {rank} would get {rows} rows, and has room for {room}: give it more (num_worst_tokens; in Rust `room`)"
+    )]
+    NoRoom {
+        /// The rank.
+        rank: Pe,
+        /// The number of rows.
+        rows: u64,
+        /// The most rows.
+        room: u64,
+    },
     /// Other ranks have masked this one, because it did not arrive at a call in time.
     #[error("rank {me} came too late: rank {} went on without it; it can take part again in a new job", list(ranks))]
     Left {

@@ -398,7 +398,7 @@ class EpCombining: ...
 
 class EpDeviceRoutes: ...
 
-_Tokens = tuple[int, int, tuple[int, int] | None, int, int, tuple[str, str | None]]
+_Tokens = tuple[int, int, tuple[int, int] | None, int, int, tuple[str, str | None], int | None]
 
 class EpDeviceHighThroughput:
     def __init__(
@@ -434,6 +434,7 @@ class EpDeviceHighThroughput:
         stream: int,
         routes: EpDeviceRoutes,
         places: tuple[int, int, int, int],
+        count: int,
         weights: tuple[int, int] | None,
         bytes: int,
         of: str,

@@ -57,6 +57,8 @@ pub struct DeviceTokens {
     pub topk: Option<(u64, u64)>,
     /// The types of the elements of rows and scales, which ranks compare; `None`: any.
     pub elements: [Option<DataType>; 2],
+    /// The rows that the memory for received ones holds; `None`: as many as the buffers.
+    pub room: Option<usize>,
 }
 
 /// The destinations of received rows, as GPU addresses. Each has memory for all rows that arrive.
@@ -77,6 +79,8 @@ pub struct DeviceTokensReceived {
 pub struct DeviceParts {
     /// A row for each received token. Nothing is copied if they are [in place](DeviceHighThroughput::rows_to_combine).
     pub rows: u64,
+    /// The number of rows there; `None`: as many as have arrived.
+    pub count: Option<usize>,
     /// Bytes of a row: a multiple of 16.
     pub bytes: usize,
     /// The type of their elements.
@@ -460,6 +464,7 @@ impl DeviceHighThroughput {
         routes: &DeviceRoutes,
         call: Call,
         [bytes, scales, k, types]: [u64; 4],
+        room: Option<usize>,
     ) -> Result<()> {
         let first = u64::from(call.has_new_routes());
         self.close(stream)?;
@@ -468,7 +473,9 @@ impl DeviceHighThroughput {
         let ticket = if tells { self.calls.next_ticket() } else { 0 };
         // SAFETY: the caller's promise.
         unsafe {
-            let arguments = [routes.at(), first, call as u64, bytes, scales, k, types, routes.tokens as u64, ticket];
+            let room = room.map_or(self.shape.room, |room| room.min(self.shape.room)) as u64;
+            let tokens = routes.tokens as u64;
+            let arguments = [routes.at(), first, call as u64, bytes, scales, k, types, tokens, room, ticket];
             let shape = Shape { blocks: self.ranks() as u32, threads: 512 };
             self.launch(stream, Step::Begin, shape, &arguments)?;
         }
@@ -516,7 +523,7 @@ impl DeviceHighThroughput {
         let first = u64::from(call.has_new_routes());
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
-            self.begin(stream, routes, call, [bytes, scales, k, types.into()])?;
+            self.begin(stream, routes, call, [bytes, scales, k, types.into()], tokens.room)?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, self.copying(), &[&[at, 0], &content[..]].concat())?;
             }
@@ -582,7 +589,8 @@ impl DeviceHighThroughput {
     /// Receives a dispatch of these tokens, those for this rank itself included. Ends the call.
     ///
     /// # Safety
-    /// As for [`DeviceHighThroughput::layout`]; the destinations must have memory for all rows that arrive.
+    /// As for [`DeviceHighThroughput::layout`]; the destinations must have memory for all rows that arrive, or for as many
+    /// as the dispatch had `room`.
     ///
     /// # Errors
     /// Rows that do not fit; routes of an object with another shape; [`Error::Order`] without an open dispatch; an
@@ -634,7 +642,8 @@ impl DeviceHighThroughput {
         let reduce = [at, parts.rows, tokens, bytes, k, weights, bias, second, parts.out, sums];
         // SAFETY: the caller's promise.
         self.call(stream, routes, || unsafe {
-            self.begin(stream, routes, Call::Combine, [bytes, 0, k, types(Some(parts.element), None).into()])?;
+            let types = types(Some(parts.element), None).into();
+            self.begin(stream, routes, Call::Combine, [bytes, 0, k, types], parts.count)?;
             if self.hosts > 1 {
                 self.launch(stream, Step::Send, self.copying(), &send)?;
                 self.launch(stream, Step::Offer, self.copying(), &offer)?;
@@ -665,8 +674,8 @@ impl DeviceHighThroughput {
     ///
     /// # Errors
     /// [`Error::NoSuchExpert`], on this rank alone: it has not made the call. On all ranks:
-    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`Error::TypesDiffer`], and [`Error::NoMemory`] where more rows would arrive at a
-    /// rank than its memory holds. [`Error::Round`]: a rank is late, or one of those errors or of the driver's, or a
+    /// [`ParametersDiffer`](symrail::Error::ParametersDiffer), [`Error::TypesDiffer`], and [`Error::NoRoom`] where more
+    /// rows would arrive at a rank than its memory or its caller's holds. [`Error::Round`]: a rank is late, or one of those errors or of the driver's, or a
     /// failed launch of an announced call, came before.
     pub fn check(&self) -> Result<()> {
         self.must_go_on()?;
@@ -676,8 +685,8 @@ impl DeviceHighThroughput {
     /// Refuses a call after an error of an earlier one, which the GPU may still be executing.
     fn must_go_on(&self) -> Result<()> {
         self.poison.check(self.runtime().my_pe(), "high throughput on GPUs")?;
-        let HighThroughputShape { k, experts, row, .. } = self.shape;
-        let taken = self.record.take(&Meaning { k, experts, row });
+        let HighThroughputShape { k, experts, .. } = self.shape;
+        let taken = self.record.take(&Meaning { k, experts });
         if matches!(taken, Err(Error::Round(_))) {
             // The wait is among the failures, too, but not the ranks that it waited for.
             let _ = self.failures.check();

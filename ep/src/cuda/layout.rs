@@ -269,8 +269,9 @@ pub mod high_throughput {
             /// The announcement of a call.
             pub Header "header_fields" {
                 compared: [u64; COMPARED],
-                /// The number of the rank's tokens.
+                /// The number of the rank's tokens, and of rows that the caller's memory holds.
                 tokens: u64,
+                room: u64,
             }
         }
     }

@@ -70,7 +70,6 @@ pub(super) enum Told {
 pub(super) struct Meaning {
     pub k: usize,
     pub experts: usize,
-    pub row: usize,
 }
 
 impl Record {
@@ -102,7 +101,7 @@ impl Record {
                 let (token, slot) = (here as usize / meaning.k, here as usize % meaning.k);
                 Err(Error::NoSuchExpert { token, slot, expert: there as i64, last: meaning.experts - 1 })
             }
-            NO_ROOM => Err(Error::NoMemory { rows: there as usize, bytes: meaning.row }),
+            NO_ROOM => Err(Error::NoRoom { rank: other as Pe, rows: there, room: here }),
             LATE => Err(self.late(self.of_ranks(self.ranks, |late| late != 0))),
             _ => {
                 let what = COMPARED.get((wrong - DIFFERENT) as usize).copied().unwrap_or("headers");

@@ -126,9 +126,9 @@ struct buffers {
             if (of_ranks[rank] != (int)matrix[job.me * s.ranks + rank]) fail("a count of a rank's tokens");
     }
     void begin(bool first, symrail_u64 kind, symrail_u64 bytes, symrail_u64 scales, symrail_u64 k, symrail_u64 tokens,
-               symrail_u64 types = 8) {
+               symrail_u64 types = 8, symrail_u64 of_caller = ~0ull) {
         symrail_u64 ticket = kind != COMBINE ? ++tickets : 0;
-        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, types, tokens, ticket); });
+        launch(s.ranks, THREADS, [&] { ep_begin(&p, &r, first, kind, bytes, scales, k, types, tokens, std::min(p.room, of_caller), ticket); });
         if ((heard().told & ~TICKET_REFUSED) != tickets) fail("a ticket of an earlier call");
         if (ticket != 0 && (heard().told == tickets) != (now.state == GOES)) fail("a ticket that is marked wrongly");
     }
@@ -341,7 +341,10 @@ static void refusals(const shape& s, char* heap) {
     b.end();
     b.heard().wrong = NOTHING;
     layout(10);
-    b.begin(true, 1, 64, 0, 0, 30);
+    // The caller's memory on the first rank holds one row less than come there.
+    b.begin(true, 1, 64, 0, 0, 30, 8, job.me == 0 ? 10 * s.ranks - 1 : 0);
+    look(REFUSED, NO_ROOM, 0, 10 * s.ranks - 1, 10 * s.ranks, "a caller without room");
+    b.begin(true, 1, 64, 0, 0, 30, 8, job.me == 0 ? 10 * s.ranks : 0);
     look(GOES, NOTHING, b.heard().other, b.heard().here, b.heard().there, "a call after those");
 }
 

@@ -35,12 +35,13 @@ impl EpDeviceRoutes {
     }
 }
 
-/// Addresses of rows, scales, and (if included) indices and weights; bytes and scales of a row; the types of both.
-type Tokens = (u64, u64, Option<(u64, u64)>, usize, usize, (String, Option<String>));
+/// Addresses of rows, scales, and (if included) indices and weights; bytes and scales of a row; the types of both; the
+/// rows that the caller's memory will hold, if it does not depend on those that arrive.
+type Tokens = (u64, u64, Option<(u64, u64)>, usize, usize, (String, Option<String>), Option<usize>);
 
-fn tokens((rows, scales, topk, bytes, of_scales, types): Tokens) -> DeviceTokens {
+fn tokens((rows, scales, topk, bytes, of_scales, types, room): Tokens) -> DeviceTokens {
     let elements = [types.0.parse().ok(), types.1.and_then(|name| name.parse().ok())];
-    DeviceTokens { rows, bytes, scales: (scales, of_scales), topk, elements }
+    DeviceTokens { rows, bytes, scales: (scales, of_scales), topk, elements, room }
 }
 
 impl EpDeviceHighThroughput {
@@ -182,7 +183,7 @@ impl EpDeviceHighThroughput {
         })
     }
 
-    /// Sends rows back and adds them up: addresses of rows, weights and their sums (if there are any), biases (0:
+    /// Sends rows back and adds them up: addresses of `count` rows, weights and their sums (if there are any), biases (0:
     /// none), and of the results; indices, and their number for each token, if rows are added in the order of slots.
     #[allow(clippy::too_many_arguments)] // addresses, and what they mean
     fn combine(
@@ -191,13 +192,15 @@ impl EpDeviceHighThroughput {
         stream: usize,
         routes: &EpDeviceRoutes,
         places: (u64, u64, u64, u64),
+        count: usize,
         weights: Option<(u64, u64)>,
         bytes: usize,
         of: &str,
         slots: Option<(u64, usize)>,
     ) -> PyResult<()> {
         let (rows, bias, second, out) = places;
-        let parts = DeviceParts { rows, bytes, element: element(of)?, weights, biases: [bias, second], out, slots };
+        let (count, element, biases) = (Some(count), element(of)?, [bias, second]);
+        let parts = DeviceParts { rows, count, bytes, element, weights, biases, out, slots };
         self.buffers.call(py, stream, |buffers, stream| {
             // SAFETY: as above.
             routes.with(|routes| unsafe { buffers.combine(stream, routes, &parts) })

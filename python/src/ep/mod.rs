@@ -134,6 +134,7 @@ pub fn raised(error: Error) -> PyErr {
     match error {
         Error::Runtime(error) => failed(error),
         Error::Round(error) => failed_round(error),
+        Error::NoRoom { rank, .. } => raise_of(Kind::Argument, &text, rank),
         Error::TypesDiffer { other, .. } => raise_of(Kind::Differ, &text, other),
         Error::Left { ranks, .. } => raise_of_all(Kind::Timeout, &text, ranks),
         Error::NoMemory { .. } => raise(Kind::HeapExhausted, &text),

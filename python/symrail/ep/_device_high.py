@@ -139,18 +139,15 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
                 raise ArgumentError(f"x has {tokens} tokens; the handle is of {int(handle.is_token_in_rank.shape[0])}")
             buffers, routes = self.buffers(), handle.routes
         buffers.set_blocks(blocks)
-        given = (at, of_scales, topk, each, groups, (_name(rows), kind))
-        most = self.ranks * self.most_tokens
-        if 0 < num_worst_tokens < most:
-            raise ArgumentError(f"num_worst_tokens={num_worst_tokens}; {most} tokens may come")
-        if handle is None and num_worst_tokens <= 0:
-            must_not_capture(f"the host cannot wait for the counts: num_worst_tokens={most}")
+        room = int(handle.recv_src_idx.shape[0]) if handle is not None else num_worst_tokens if num_worst_tokens > 0 else None
+        given = (at, of_scales, topk, each, groups, (_name(rows), kind), room)
+        if room is None:
+            must_not_capture(f"the host cannot wait for the counts: num_worst_tokens={self.ranks * self.most_tokens}")
         buffers.dispatch(stream, routes, given, handle is not None)
         found: list[int] | None = None
-        if handle is not None:
-            come, counts = int(handle.recv_src_idx.shape[0]), None
-        elif num_worst_tokens > 0:
-            come, counts = num_worst_tokens, []
+        counts: list[int] | None = None if handle is not None else []
+        if room is not None:
+            come = room
         else:
             from_ranks, of_experts, found = buffers.counts(stream, self.timeout)
             come, counts = sum(from_ranks), [-(-count // expert_alignment) * expert_alignment for count in of_experts]
@@ -223,5 +220,5 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         if topk_idx is not None:
             k = int(topk_idx.shape[1])
             slots = (address(topk_idx, "topk_idx", self.gpu, "int64", (tokens, k)), k)
-        self.buffers().combine(stream, routes, places, weights, hidden * x.element_size(), dtype, slots)
+        self.buffers().combine(stream, routes, places, come, weights, hidden * x.element_size(), dtype, slots)
         return out, sums

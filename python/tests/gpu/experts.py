@@ -99,6 +99,29 @@ def must_raise(error, call, *arguments):
     raise AssertionError(f"{call} was not refused")
 
 
+def least(buffer, ranks, me, x, topk_idx, weights, wanted):
+    """Tensors that hold all tokens that come, and no more, are enough; with fewer rows on one rank none gets any."""
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, EACH * ranks)
+    layout = dict(num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert)
+    come = len(wanted)
+    for missing in (1, 0):
+        rows = max(1, come - (missing if me == 0 else 0))
+        received, _, _, _, handle, event = buffer.dispatch(
+            x, **layout, topk_idx=topk_idx, topk_weights=weights, num_worst_tokens=rows, async_finish=True
+        )
+        if missing:
+            try:
+                event.synchronize()
+            except ArgumentError as error:
+                assert error.pe == 0 and f"has room for {rows if me == 0 else ''}" in str(error), error
+            else:
+                raise AssertionError("more tokens than there are rows were not refused")
+            assert (handle.recv_src_idx == -1).all()
+        else:
+            event.synchronize()
+            assert torch.equal(received[:come], wanted)
+
+
 def many(buffer, ranks, me):
     """High throughput: dispatch, the same routes again, and combine with weights and biases."""
     experts = EACH * ranks
@@ -142,6 +165,8 @@ def many(buffer, ranks, me):
             in_place = buffer.get_next_combine_buffer(handle, HIDDEN, again.dtype)
             in_place.copy_(again)
             again = in_place
+        if call % 4 == 0:
+            least(buffer, ranks, me, x, topk_idx, weights, received)
         bias = torch.ones_like(x)
         combined, sums_of, _ = buffer.combine(again, handle, topk_weights=its_weights, bias=(bias, doubled))
         torch.cuda.synchronize()

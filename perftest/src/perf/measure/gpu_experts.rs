@@ -126,6 +126,7 @@ impl<C: Backend> Bench<'_, C> {
             scales: (0, 0),
             topk: Some(own.topk()),
             elements: [None; 2],
+            room: None,
         };
         // SAFETY: this function's memory for all tokens, which lives until the stream is idle.
         unsafe {
@@ -138,8 +139,16 @@ impl<C: Backend> Bench<'_, C> {
         let (topk, sources) = ((indices.at().get(), weights.at().get()), sources.at().get());
         let to = DeviceTokensReceived { rows: made.at().get(), scales: 0, topk, sources };
         let (rows, out, biases) = (made.at().get(), own.out.at().get(), [0, 0]);
-        let parts =
-            DeviceParts { rows, bytes: token, element: DataType::Bfloat16, weights: None, biases, out, slots: None };
+        let parts = DeviceParts {
+            rows,
+            count: None,
+            bytes: token,
+            element: DataType::Bfloat16,
+            weights: None,
+            biases,
+            out,
+            slots: None,
+        };
         // SAFETY: as above, with space for all rows that may arrive.
         unsafe {
             buffers.receive(&stream, &routes, &tokens, &to)?;
