@@ -63,7 +63,7 @@ impl AllToAll {
     /// Frees the plan and its workspace. Collective over the team.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer.
+    /// Those of [`Block::free`](symrail::team::heap::Block::free).
     pub fn give_up(self, team: &Team) -> Result<()> {
         self.plan.free(team)?;
         Ok(self.work.block.map_or(Ok(()), |block| block.free(team))?)
@@ -96,8 +96,8 @@ impl GpuAllToAll {
     /// Frees the plan and its workspace when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
-    /// call has returned.
+    /// Those of [`Block::free`](symrail::team::heap::Block::free); an error of the driver; an error of
+    /// [`GpuPlan::check`] that no call has returned.
     pub fn give_up_gpu(self, team: &Team) -> Result<()> {
         let rounds = self.plan.free(team);
         self.work.block.map_or(Ok(()), |block| block.free(team))?;

@@ -141,8 +141,7 @@ impl Decomposition {
     /// Frees a plan when the GPU has completed all its work. Collective over the team.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer; an error of the driver; an error of [`GpuPlan::check`] that no
-    /// call has returned.
+    /// Those of [`Block::free`]; an error of the driver; an error of [`GpuPlan::check`] that no call has returned.
     pub fn give_up_gpu(&self, plan: GpuPlan) -> Result<()> {
         plan.free(&self.team)
     }
@@ -181,7 +180,7 @@ impl Decomposition {
     /// Frees a plan. Collective over the team. A plan that is only dropped never returns its few words to the heap.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer.
+    /// Those of [`Block::free`].
     pub fn give_up(&self, plan: Plan) -> Result<()> {
         plan.free(&self.team)
     }
@@ -214,7 +213,7 @@ impl Decomposition {
     /// Frees a workspace. Collective over the team.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer.
+    /// Those of [`Block::free`].
     pub fn give_back(&self, workspace: Workspace) -> Result<()> {
         Ok(workspace.block.map_or(Ok(()), |block| block.free(&self.team))?)
     }
@@ -223,7 +222,7 @@ impl Decomposition {
     /// as graphs may be replayed. Collective over the team.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer.
+    /// Those of [`Block::free`].
     pub fn replace(&self, workspace: Workspace) -> Result<Option<Workspace>> {
         if self.largest(workspace.is_kept().into())? > 0 {
             return Ok(Some(workspace));
@@ -235,7 +234,7 @@ impl Decomposition {
     /// Collective over the team.
     ///
     /// # Errors
-    /// An error that names a peer that does not answer.
+    /// Those of [`Block::free`].
     pub fn give_up_all(&self, plans: Vec<AnyPlan>) -> Result<()> {
         let blocks = plans.into_iter().flat_map(AnyPlan::into_blocks);
         Ok(Block::free_all(&self.team, blocks)?)

@@ -10,18 +10,19 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use symrail::{TeamHeap, with_timeout};
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
+use symrail_decomp::operation::Kind;
 use symrail_decomp::{
     AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Operation, Plans, Transpose, Tuning, Workspace,
     tune_on,
 };
 
 use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
-use crate::errors::{Kind, failed, failed_on_gpu, failed_round, raise, raise_of};
+use crate::errors::{Kind as Raised, failed, failed_on_gpu, failed_round, raise, raise_of};
 use crate::interrupt;
 use crate::job::Job;
 use crate::objects::hash;
 use crate::runtime::Runtime;
-use crate::stream::handle as stream_handle;
+use crate::stream::handle;
 
 /// Bytes of the heap for the words with which plans synchronise.
 const WORDS: usize = 1 << 20;
@@ -115,6 +116,11 @@ fn name(halo: bool) -> &'static str {
     if halo { "halo" } else { "transpose" }
 }
 
+/// The handle of a stream, if there is one.
+fn handle_of(stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    stream.map(handle).transpose()
+}
+
 /// Lets PEs know of a refusal, of which this PE has an exception.
 fn refused(halo: bool) -> Error {
     Error::Plan { what: name(halo), reason: "its arguments were refused".into() }
@@ -133,13 +139,13 @@ fn raised(error: Error) -> PyErr {
         Error::Runtime(error) => failed(error),
         Error::Gpu(error) => failed_on_gpu(error),
         Error::Round(error) => failed_round(error),
-        Error::RefusedBy { by, .. } => raise_of(Kind::Argument, &text, by),
-        _ => raise(Kind::Argument, &text),
+        Error::RefusedBy { by, .. } => raise_of(Raised::Argument, &text, by),
+        _ => raise(Raised::Argument, &text),
     }
 }
 
 fn axis(number: usize) -> PyResult<Axis> {
-    Axis::ALL.get(number).copied().ok_or_else(|| raise(Kind::Argument, &format!("axis {number}: use 0, 1 or 2")))
+    Axis::ALL.get(number).copied().ok_or_else(|| raise(Raised::Argument, &format!("axis {number}: use 0, 1 or 2")))
 }
 
 #[pymethods]
@@ -166,7 +172,7 @@ impl Pencils {
         job.running()?;
         let limit = interrupt::parse_timeout(timeout)?;
         let no_gpu =
-            || raise(Kind::Unsupported, "the symmetric heap is not in a GPU's memory: set SYMRAIL_HEAP_KIND=device");
+            || raise(Raised::Unsupported, "the symmetric heap is not in a GPU's memory: set SYMRAIL_HEAP_KIND=device");
         let gpu = if on_gpu { Some(job.gpu().ok_or_else(no_gpu)?) } else { None };
         runtime.free_deferred(py, timeout, Parts::KIND)?;
         let kernels = gpu.map(|gpu| {
@@ -227,7 +233,7 @@ impl Pencils {
     fn pencil(&self, rank: usize, along: usize) -> PyResult<([usize; 3], [usize; 3], [usize; 3])> {
         let ranks: usize = self.grid.processes.iter().product();
         if rank >= ranks {
-            return Err(raise(Kind::NoSuchPe, &format!("rank {rank}: there are {ranks}")));
+            return Err(raise(Raised::NoSuchPe, &format!("rank {rank}: there are {ranks}")));
         }
         let pencil = self.grid.pencil(rank, axis(along)?, Form::default());
         Ok((pencil.from, pencil.to, pencil.order))
@@ -244,9 +250,10 @@ impl Pencils {
         stream: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let (from, to) = (axis(axes.0)?, axis(axes.1)?);
-        let stream = stream.as_ref().map(stream_handle).transpose()?;
-        let memory = |array, role| self.memory(array, role, stream);
-        let buffers = memory(&arrays.0, "src").and_then(|src| Ok([src, memory(&arrays.1, "dst")?]));
+        let buffers = handle_of(stream.as_ref()).and_then(|stream| {
+            let memory = |array, role| self.memory(array, role, stream);
+            Ok(([memory(&arrays.0, "src")?, memory(&arrays.1, "dst")?], stream))
+        });
         let [input_halo, output_halo, input_padding, output_padding] = forms;
         let wanted = Transpose {
             input: Form { halo: input_halo, padding: input_padding },
@@ -254,41 +261,58 @@ impl Pencils {
             mode: self.mode,
             ..Transpose::new((from, to), element)
         };
-        self.run(py, wanted.into(), buffers, stream)
+        self.run(py, &[wanted.into()], buffers)
     }
 
-    /// Updates the halo of pencils along an axis in one dimension. Collective.
+    /// Updates the halo of pencils along an axis in all dimensions. Collective.
     #[allow(clippy::too_many_arguments)] // as Python hands them over
     fn halo(
         &self,
         py: Python<'_>,
-        axis_and_dim: (usize, usize),
+        along: usize,
         array: Bound<'_, PyAny>,
         element: usize,
         widths: ([usize; 3], [usize; 3]),
-        periodic: bool,
+        periods: [bool; 3],
         stream: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let ((along, dim), (halo, padding)) = (axis_and_dim, widths);
-        let along = axis(along)?;
-        let stream = stream.as_ref().map(stream_handle).transpose()?;
-        let buffers = self.memory(&array, "array", stream).map(|buffer| [buffer; 2]);
+        let (axis, (halo, padding), mode) = (axis(along)?, widths, self.mode);
+        let buffers =
+            handle_of(stream.as_ref()).and_then(|stream| Ok(([self.memory(&array, "array", stream)?; 2], stream)));
         let form = Form { halo, padding };
-        let wanted = Halo { axis: along, dim, periodic, form, element, fields: 1, mode: self.mode };
-        self.run(py, wanted.into(), buffers, stream)
+        let update = |dim| Halo { axis, dim, periodic: periods[dim], form, element, fields: 1, mode };
+        self.run(py, &[0, 1, 2].map(|dim| update(dim).into()), buffers)
     }
 
-    /// Tells the other PEs that this one was refused a transpose or a halo. PEs whose GPUs have a plan for such a call
-    /// do not ask: without plans on GPUs it is collective, else local.
-    fn tell(&self, py: Python<'_>, halo: bool) -> PyResult<()> {
+    /// Tells the other PEs that this one was refused a transpose or a halo, of these axes where they are right: by its
+    /// rounds if GPUs have plans for them, since such calls are not compared, and else by a comparison. Returns why
+    /// other PEs wait all the same.
+    fn tell(
+        &self,
+        py: Python<'_>,
+        halo: bool,
+        axes: [Option<usize>; 2],
+        stream: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Option<String>> {
+        let stream = handle_of(stream.as_ref()).ok().flatten().unwrap_or(0);
+        let kinds: Vec<Kind> = match halo {
+            true => (0..3).map(|dim| Kind { halo, axes: [axes[0], Some(dim)] }).collect(),
+            false => vec![Kind { halo, axes }],
+        };
         let told = self.with(py, |parts| {
-            if parts.kernels.is_some() && parts.plans.keys().any(|known| known.kind().halo == halo) {
-                return Ok(());
+            let mut waiting = None;
+            for kind in kinds {
+                // SAFETY: the stream is of the GPU's, as every caller's.
+                let round = |parts: &mut Parts| unsafe { kind.refuse(parts.plans.iter_mut(), stream) };
+                match parts.kernels.is_some().then(|| round(parts)).flatten() {
+                    Some(told) => waiting = waiting.or(told.err()),
+                    None => match parts.agree(halo, 0, Err(refused(halo))) {
+                        Err(Error::Plan { .. }) => break,
+                        told => told?,
+                    },
+                }
             }
-            match parts.agree(halo, 0, Err(refused(halo))) {
-                Err(Error::Plan { .. }) => Ok(()),
-                told => told,
-            }
+            Ok(waiting)
         });
         told?.map_err(raised)
     }
@@ -307,38 +331,49 @@ impl Pencils {
         let on_gpu = self.job.gpu().filter(|_| stream.is_some());
         if !view.contiguous || !view.writable || view.gpu.is_some() != on_gpu.is_some() {
             let place = if on_gpu.is_some() { "not in a GPU's memory" } else { "in a GPU's memory" };
-            return Err(raise(Kind::Argument, &format!("{role} is not contiguous, or read-only, or {place}")));
+            return Err(raise(Raised::Argument, &format!("{role} is not contiguous, or read-only, or {place}")));
         }
         let (span, bytes) = (view.bounds(), view.bytes());
         let at = on_gpu.map_or(span.address() as u64, |gpu| gpu.reached(span));
         Ok(GpuMemory { at, bytes })
     }
 
-    /// Runs the plan of an operation, without Python's lock, one at a time.
+    /// Runs the plans of operations, without Python's lock, one at a time.
     fn run(
         &self,
         py: Python<'_>,
-        wanted: Operation,
-        buffers: PyResult<[GpuMemory; 2]>,
-        stream: Option<usize>,
+        all: &[Operation],
+        buffers: PyResult<([GpuMemory; 2], Option<usize>)>,
     ) -> PyResult<()> {
-        let halo = wanted.kind().halo;
-        let passed = buffers.as_ref().copied().map_err(|_| refused(halo));
-        // Modes that differ are told apart when the plan is made.
-        let call = hash(&format!("{:?}", wanted.in_mode(Mode::default())));
-        let run = |parts: &mut Parts| {
+        let none = GpuMemory { at: 0, bytes: 0 };
+        // No memory is refused, which tells the peers.
+        let (memory, stream) = buffers.as_ref().copied().unwrap_or(([none; 2], None));
+        let is_right = buffers.is_ok();
+        let run = |parts: &mut Parts, wanted: Operation| {
+            let (halo, on_gpu) = (wanted.kind().halo, parts.kernels.is_some());
             // Rounds on GPUs do not wait for a comparison.
-            let compares = parts.kernels.is_none() || !parts.plans.contains_key(&wanted);
-            if compares {
-                parts.agree(halo, call, passed.clone().map(drop))?;
+            if !on_gpu || !parts.plans.contains_key(&wanted) {
+                let passed = if is_right { Ok(()) } else { Err(refused(halo)) };
+                // Modes that differ are told apart when the plan is made.
+                parts.agree(halo, hash(&format!("{:?}", wanted.in_mode(Mode::default()))), passed)?;
             }
             let (plan, work) = parts.plan(wanted)?;
-            let none = GpuMemory { at: 0, bytes: 0 };
             // SAFETY: the caller keeps the arrays during its call, see `Span`, and those of a GPU until its stream has
-            // come so far. No memory is refused, which tells the peers.
-            unsafe { plan.run(passed.unwrap_or([none; 2]), work, stream.unwrap_or(0)) }
+            // come so far.
+            let ran = unsafe { plan.run(memory, work, stream.unwrap_or(0)) };
+            // The other PEs do not know of an error on a GPU, and go on.
+            if on_gpu { Ok(ran) } else { ran.map(Ok) }
         };
-        let done = self.with(py, run)?;
+        let done = self.with(py, |parts| {
+            let mut first = Ok(());
+            for &wanted in all {
+                match run(parts, wanted) {
+                    Ok(ran) => first = first.and(ran),
+                    Err(error) => return first.and(Err(error)),
+                }
+            }
+            first
+        })?;
         buffers.and_then(|_| done.map_err(raised))
     }
 
@@ -350,6 +385,6 @@ impl Pencils {
     ) -> PyResult<symrail_decomp::Result<R>> {
         self.job.running()?;
         let result = py.detach(|| self.parts.with(|parts| with_timeout(self.limit, || call(parts))));
-        result?.ok_or_else(|| raise(Kind::State, "the array was given back by free()"))
+        result?.ok_or_else(|| raise(Raised::State, "the array was given back by free()"))
     }
 }

@@ -180,7 +180,7 @@ fn sort(error: &Error) -> (Kind, Details) {
         Error::CallsDiffer { other, .. } | Error::ParametersDiffer { other, .. } => {
             (Kind::Differ, Details { pe: Some(*other), ..plain() })
         }
-        Error::OutOfBounds { pe, .. } | Error::OtherRuntime { pe, .. } => {
+        Error::OutOfBounds { pe, .. } | Error::OtherRuntime { pe, .. } | Error::OtherTeam { pe, .. } => {
             (Kind::Argument, Details { pe: Some(*pe), ..plain() })
         }
         _ => (Kind::Other, plain()),

@@ -119,14 +119,14 @@ class Pencils:
     ) -> None: ...
     def halo(
         self,
-        axis_and_dim: tuple[int, int],
+        along: int,
         array: Any,
         element: int,
         widths: tuple[list[int], list[int]],
-        periodic: bool,
+        periods: tuple[bool, bool, bool],
         stream: Any,
     ) -> None: ...
-    def tell(self, halo: bool) -> None: ...
+    def tell(self, halo: bool, axes: tuple[int | None, int | None], stream: Any) -> str | None: ...
     def free(self) -> None: ...
 
 class Collectives:

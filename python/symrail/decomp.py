@@ -52,6 +52,12 @@ def _axis(axis: str) -> int:
     return AXES.index(axis)
 
 
+def _known(pencil: Any) -> int | None:
+    """The axis of a pencil, or of this name, as far as it is one."""
+    axis = pencil if isinstance(pencil, str) else getattr(pencil, "axis", None)
+    return AXES.index(axis) if isinstance(axis, str) and len(axis) == 1 and axis in AXES else None
+
+
 def _widths(widths: Sequence[int], name: str) -> Widths:
     found = _arrays.extent(widths)
     if len(found) != 3:
@@ -277,9 +283,9 @@ class Grid:
         On a GPU the transpose is in the order of a stream; a later call, which takes part all the same, raises errors of
         other PEs.
         """
-        with refusals(lambda _: self._pencils.tell(halo=False)):
+        stream = self._stream(stream)
+        with refusals(lambda _: self._pencils.tell(False, (_known(source), _known(to)), stream)):
             self._own(source, "source")
-            stream = self._stream(stream)
             dest = self._uninitialised(to, source.dtype, stream) if isinstance(to, str) else self._own(to, "to")
             if dest.dtype != source.dtype:
                 raise ArgumentError(f"dtypes differ: {source.dtype} and {dest.dtype}")
@@ -293,17 +299,14 @@ class Grid:
 
         `periodic` states whether the array wraps around: along all axes, or along X, Y and Z.
         """
-        with refusals(lambda _: self._pencils.tell(halo=True)):
+        stream = self._stream(stream)
+        with refusals(lambda _: self._pencils.tell(True, (_known(pencil), None), stream)):
             self._own(pencil, "pencil")
-            periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(periodic)
+            periods = (periodic,) * 3 if isinstance(periodic, bool) else tuple(map(bool, periodic))
             if len(periods) != 3:
                 raise ArgumentError(f"periodic {periodic!r}: one truth value, or three")
             widths = (list(pencil.halo), list(pencil.padding))
-        for dim in range(3):
-            self._pencils.halo(
-                (_axis(pencil.axis), dim), pencil._memory, pencil.dtype.itemsize, widths, periods[dim],
-                self._stream(stream),
-            )  # fmt: skip
+        self._pencils.halo(_axis(pencil.axis), pencil._memory, pencil.dtype.itemsize, widths, periods, stream)
 
     def free(self) -> None:
         """Frees the workspaces. Later calls raise StateError. Collective."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import finish, launcher, run, start
-from symrail import decomp
+from symrail import decomp, errors
 
 
 @pytest.mark.parametrize(("pes", "options"), [(1, ()), (4, ()), (3, ("--hosts", "2", "--rails", "1"))])
@@ -67,3 +67,25 @@ def test_a_new_pencil_is_memory_of_the_stream_of_its_transpose() -> None:
     for stream in (Stream(), 9):
         assert grid.transpose(source, "y", stream=stream).array.shape == (2, 3, 4)
     assert log == ["empty on stream 7", "transpose on 7", "empty on stream 9", "transpose on 9"]
+
+
+def test_a_refused_call_tells_the_axes_that_are_right() -> None:
+    """PEs whose GPUs have a plan for these axes do not compare calls, and those that have none do."""
+    told: list[Any] = []
+    pencils = SimpleNamespace(
+        pencil=lambda rank, along: ([0] * 3, [2, 3, 4], [0, 1, 2]),
+        tell=lambda *arguments: told.append(arguments),
+    )
+    grid: Any = decomp.Grid.__new__(decomp.Grid)
+    grid._arrays, grid._pencils, grid._runtime = np, pencils, SimpleNamespace(my_pe=lambda: 0, device=0)
+    x, y = (grid._pencil(axis, np.zeros(24), decomp.NONE, decomp.NONE) for axis in "xy")
+    other = grid._pencil("z", np.zeros(24, "float32"), decomp.NONE, decomp.NONE)
+    for arguments in ((x, x.whole), (y, other), (y, "w"), (None, y), (x.whole, 3)):
+        with pytest.raises(errors.ArgumentError):
+            grid.transpose(*arguments, stream=7)
+    with pytest.raises(errors.ArgumentError):
+        grid.halo(y, periodic=(True, False), stream=8)
+    with pytest.raises(errors.ArgumentError):
+        grid.halo(y.whole)
+    axes = [(0, None), (1, 2), (1, None), (None, 1), (None, None)]
+    assert told == [(False, pair, 7) for pair in axes] + [(True, (1, None), 8), (True, (None, None), None)]

@@ -78,18 +78,19 @@ team.barrier()
 
 
 @pytest.mark.parametrize("of_first", ["step", "call of its kind"])
-@pytest.mark.parametrize("wrong", ["dtype", "read-only", "no pencil"])
+@pytest.mark.parametrize("wrong", ["dtype", "read-only", "no pencil", "stream"])
 def test_a_transpose_refused_on_one_pe_is_made_on_none(of_first: str, wrong: str) -> None:
     code = f"""
 grid = decomp.Grid((8, 8, 8), (2, 1))
 x, y = grid.empty("x"), grid.empty("y")
 x[:] = 1
 if {of_first == "step"}: grid.transpose(x, y)
-to = y
+to, stream = y, None
 if me == 0:
-    to = {{"dtype": grid.empty("y", "float64"), "read-only": grid.empty("y"), "no pencil": y.whole}}[{wrong!r}]
+    to = {{"dtype": grid.empty("y", "float64"), "read-only": grid.empty("y"), "no pencil": y.whole}}.get({wrong!r}, y)
     if {wrong!r} == "read-only": to._memory.flags.writeable = False
-said = says(lambda: grid.transpose(x, to), errors.ArgumentError, errors.DifferError)
+    if {wrong!r} == "stream": stream = "no stream"
+said = says(lambda: grid.transpose(x, to, stream=stream), errors.ArgumentError, errors.DifferError)
 x[:] = 2
 grid.transpose(x, y)
 assert (np.asarray(y) == 2).all()

@@ -82,6 +82,14 @@ pub enum Error {
         /// The peer.
         pe: Pe,
     },
+    /// Memory that other PEs have allocated together.
+    #[error("PE {pe}: {what}: other PEs have allocated it; free it with the team that did")]
+    OtherTeam {
+        /// This PE.
+        pe: Pe,
+        /// The call.
+        what: &'static str,
+    },
     /// A PE has the most contexts that it can have.
     #[error("this PE has {limit} contexts already; destroy some that are not needed any more")]
     TooManyContexts {

@@ -210,6 +210,50 @@ def refused(torch):
     done("torch: a round that one PE refuses")
 
 
+def refused_before_a_round(torch):
+    """A call that one PE is refused by Python: all compare a first one of its axes; of a later one the others hear."""
+    n, me = symrail.n_pes(), symrail.my_pe()
+    grid = decomp.Grid((32, 32, 32), (n, 1), arrays=torch, heap_bytes=32 << 20)
+    x, y, z = (grid.empty(axis, torch.float64, halo=(1, 1, 1) if axis == "x" else (0, 0, 0)) for axis in "xyz")
+    other_y, other_z = (grid.empty(axis, torch.float32) for axis in "yz")
+    x.array[:] = numbers(torch, x, torch.float64)
+    torch.cuda.synchronize()
+
+    def errors(*calls):
+        raised = []
+        for call in calls:
+            try:
+                call()
+            except (symrail.errors.ArgumentError, symrail.errors.DifferError) as error:
+                raised.append(error)
+            torch.cuda.synchronize()
+            symrail.barrier_all()
+        return raised
+
+    grid.transpose(x, y)
+    grid.halo(x, periodic=True)
+    # There is a plan of X to Y, and none of Y to Z.
+    first = errors(lambda: grid.transpose(y, z if me else other_z), lambda: grid.transpose(y, z))
+    assert len(first) == 1 and isinstance(first[0], symrail.errors.ArgumentError if me == 0 else symrail.errors.DifferError)
+    assert bool((z.array == numbers(torch, z, torch.float64)).all())
+    for turn in range(3):
+        y.array.fill_(-1)
+        x.whole[:, 0] = -1
+        torch.cuda.synchronize()
+        later = errors(
+            lambda: grid.transpose(x, y if me else other_y), lambda: grid.transpose(x, y), lambda: grid.transpose(x, y)
+        )
+        assert len(later) == 1, later
+        assert bool((y.array == numbers(torch, y, torch.float64)).all()), turn
+        periodic = True if me else (True, False)
+        later = errors(lambda: grid.halo(x, periodic=periodic), *[lambda: grid.halo(x, periodic=True)] * 2)
+        assert len(later) == (1 if me in (0, 1, n - 1) else 0), later
+        below = numbers(torch, x, torch.float64)[:, 0] + ((x.start[1] - 1) % 32 - x.start[1]) * 100
+        assert bool((x.whole[1:-1, 0, 1:-1] == below).all()), turn
+    grid.free()
+    done("torch: calls that one PE is refused")
+
+
 def fft(torch):
     """A forward transform of a wave has one term."""
     grid = decomp.Grid((32, 32, 32), arrays=torch)
@@ -244,6 +288,7 @@ def main():
         halos_replayed(torch)
         if symrail.n_pes() > 1:
             refused(torch)
+            refused_before_a_round(torch)
         fft(torch)
         done("torch: an FFT on a grid that was measured")
         try:

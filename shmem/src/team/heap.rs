@@ -4,9 +4,10 @@
 //! agreeing on a range that is free on all of its PEs, of the size that the team needs.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::Team;
+use super::{Group, Team};
 use crate::error::{Error, Result};
 use crate::runtime::Runtime;
 
@@ -39,14 +40,17 @@ pub struct Block {
     /// Their number.
     pub bytes: usize,
     start: usize,
+    /// The PEs that allocated it.
+    group: Group,
     heap: TeamHeap,
 }
 
 impl Block {
-    /// Frees it once no PE uses it any more. Collective over the team.
+    /// Frees it once no PE uses it any more. Collective over the team that allocated it.
     ///
     /// # Errors
-    /// A peer that does not answer; the block stays allocated then.
+    /// [`Error::OtherTeam`] if other PEs have allocated it; [`Error::ParametersDiffer`] if PEs free different blocks; a
+    /// peer that does not answer. The block stays allocated then.
     pub fn free(self, team: &Team) -> Result<()> {
         Block::free_all(team, [self])
     }
@@ -56,6 +60,20 @@ impl Block {
     /// # Errors
     /// As for [`Block::free`].
     pub fn free_all(team: &Team, blocks: impl IntoIterator<Item = Block>) -> Result<()> {
+        let blocks: Vec<Block> = blocks.into_iter().collect();
+        // All of the PEs that may write to the blocks have to be here.
+        let is_own = |block: &Block| block.group == team.group() && team.is_of(block.heap.runtime());
+        let own = blocks.iter().all(is_own);
+        let mut starts: Vec<usize> = blocks.iter().map(|block| block.start).collect();
+        starts.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        starts.hash(&mut hasher);
+        let what = "freeing memory of a team";
+        let parameters = [("whether the blocks are the team's", own.into()), ("the blocks", hasher.finish())];
+        team.compare_as_many(what, &parameters)?;
+        if !own {
+            return Err(Error::OtherTeam { pe: team.runtime().my_pe(), what });
+        }
         team.barrier()?;
         for block in blocks {
             block.heap.taken().remove(&block.start);
@@ -155,7 +173,8 @@ impl TeamHeap {
             let agreed = team.max_of_all(&mut ends);
             match (offer, agreed) {
                 (Some(start), Ok(())) if ends[0] == !ends[1] => {
-                    return Ok(Block { base: self.0.base.wrapping_add(start), bytes, start, heap: self.clone() });
+                    let (base, group, heap) = (self.0.base.wrapping_add(start), team.group(), self.clone());
+                    return Ok(Block { base, bytes, start, group, heap });
                 }
                 (offer, agreed) => {
                     offer.map(|start| self.taken().remove(&start));

@@ -39,7 +39,7 @@ impl Team {
     }
 
     /// As [`Team::compare`], if all PEs pass as many parameters.
-    fn compare_as_many(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<()> {
+    pub(super) fn compare_as_many(&self, call: &'static str, parameters: &[(&'static str, u64)]) -> Result<()> {
         let own: Vec<u64> = parameters.iter().map(|(_, value)| *value).collect();
         let all = self.gather(&own)?;
         for (i, &(what, mine)) in parameters.iter().enumerate() {

@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use symrail::{Group, Result, Runtime, SymSlice, Team, TeamHeap};
 use symrail_decomp::staging::{Path, Reason, Route};
 use symrail_decomp::{
-    AllToAll, Axis, BlockTime, Decomposition, Error, Form, Grid, Halo, Mode, RankOrder, Refusal, Round, Span,
+    AllToAll, AnyPlan, Axis, BlockTime, Decomposition, Error, Form, Grid, Halo, Mode, RankOrder, Refusal, Round, Span,
     Transpose, Tuned, Tuning, tune,
 };
 use symrail_tests::pe;
@@ -436,10 +436,48 @@ fn misuse(rt: &Runtime, heap: &TeamHeap, arrays: &[SymSlice<u64>; 2]) {
         }
     }
     drop(array);
+    misuse_of_teams(rt, heap);
 
     // Blocks with their own space over rails, and others.
     for edge in [8, 64] {
         misuse_of_rounds(rt, heap, arrays, edge);
+    }
+}
+
+/// What a team has allocated is freed by all of its PEs at once: no PE uses it any more then.
+fn misuse_of_teams(rt: &Runtime, heap: &TeamHeap) {
+    let (me, n) = (rt.my_pe(), rt.n_pes());
+    let world = || rt.team_world().unwrap();
+    let alone = world().split(Group::new(me.into(), 1, 1, me, n)).unwrap().unwrap();
+    let spans = vec![Span { offset: 0, count: 1 }; n as usize];
+    let array = Decomposition::new(heap, world(), Grid::new([8; 3], [1, n as usize])).unwrap();
+    let other = Decomposition::new(heap, alone.clone(), Grid::new([8; 3], [1, 1])).unwrap();
+    let plan = || array.transpose(&Transpose::new((Axis::X, Axis::Y), 8)).unwrap();
+    let all_to_all = || AllToAll::new(heap, &world(), 8, Mode::default(), &spans, &spans).unwrap();
+    for error in [
+        other.give_up(plan()),
+        other.give_up_all(vec![AnyPlan::Host(plan())]),
+        other.give_back(array.workspace(8).unwrap()),
+        other.replace(array.workspace(8).unwrap()).map(drop),
+        all_to_all().give_up(&alone),
+    ] {
+        let error = error.err().unwrap();
+        assert!(matches!(error, Error::Runtime(symrail::Error::OtherTeam { pe, .. }) if pe == me), "{error}");
+    }
+    // One PE frees another block.
+    let [mut one, mut two] = [array.workspace(8).unwrap(), array.workspace(8).unwrap()];
+    if me == 0 {
+        std::mem::swap(&mut one, &mut two);
+    }
+    let error = array.give_back(one).err().unwrap();
+    assert!(differs(&error, "the blocks"), "{error}");
+    // One PE frees what is another team's.
+    let evens = world().split(Group::new(0, 2, 2, me, n)).unwrap();
+    if let Some(evens) = evens {
+        let array = Decomposition::new(heap, evens, Grid::new([8; 3], [1, 2])).unwrap();
+        let own = array.workspace(8).unwrap();
+        let error = array.give_back(if me == 0 { two } else { own }).err().unwrap();
+        assert!(differs(&error, "whether the blocks are the team's"), "{error}");
     }
 }
 
