@@ -8,7 +8,7 @@
 //! | `request` | operations and lists of them, whose ends are tested |
 //! | `peers` | peers that are added and removed while others communicate |
 //! | [`rendezvous`] | connecting two sessions by a handle of 128 bytes |
-//! | `closed_links` | links whose other ends are still open |
+//! | `links` | how many links each peer has, and those whose other ends are still open |
 //! | [`memory`] | the handle by which peers address registered memory |
 //! | `registered` | owners of registered memory, and of what is known of peers' |
 //! | `connection_info` | the connection info that PEs exchange, and the settings that must agree |
@@ -31,9 +31,9 @@
 //! [`Session::progress`] repeatedly, or the session has a thread of its own ([`Progress::Thread`]). A PE that does
 //! neither does not serve its peers' AMOs and signals.
 
-mod closed_links;
 mod connection_info;
 pub mod kept;
+mod links;
 pub mod memory;
 mod operation;
 mod peers;
@@ -58,8 +58,8 @@ use symrail_transport::{Error, Pe, Result};
 
 use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use crate::{Driver, Engine, Options, Proxy};
-use closed_links::ClosedLinks;
 use connection_info::ConnectionInfo;
+use links::Links;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 pub use peers::Identity;
@@ -105,7 +105,7 @@ pub struct Session {
     next: Mutex<Next>,
     identity: Identity,
     peers: Mutex<Peers>,
-    closed_links: Arc<ClosedLinks>,
+    links: Arc<Links>,
     /// The owners of records of peers' memory, by the peer and the offset.
     owners: Mutex<HashMap<(Pe, u64), u32>>,
     /// The requests under way, by tag.
@@ -225,7 +225,7 @@ impl Session {
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
             identity: Session::new_identity()?,
             peers: Mutex::default(),
-            closed_links: Arc::default(),
+            links: Arc::default(),
             owners: Mutex::default(),
             requests: Mutex::default(),
             copy_limit,
@@ -496,7 +496,7 @@ impl Session {
     /// Until then peers may wait for acknowledgements. A session that ends earlier is
     /// [`State::Left`](rendezvous::State::Left) for them.
     pub fn wait_for_closed_links(&self, limit: Duration) {
-        self.closed_links.wait(limit, || {
+        self.links.wait(limit, || {
             self.progress();
         });
     }
