@@ -323,17 +323,7 @@ impl Session {
         unsafe { self.register_as(place, base, len) }
     }
 
-    /// As [`Session::register`], for words in which peers can count arrivals ([`Session::counts_in`]) as long as there are
-    /// offsets for them.
-    ///
-    /// # Safety
-    /// As for [`Session::register`].
-    unsafe fn register_counting(&self, base: *mut u8, len: usize) -> Result<Memory> {
-        let place = self.take_next_counted(base, len)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.register_as(place, base, len) }
-    }
-
+    /// As [`Session::register`], with this id at this offset.
     unsafe fn register_as(&self, (id, offset): (u32, u64), base: *mut u8, len: usize) -> Result<Memory> {
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
@@ -580,6 +570,13 @@ mod tests {
         Some(sessions)
     }
 
+    /// Registers memory for words in which peers count.
+    unsafe fn counting(session: &Session, heap: &mut [u8]) -> Memory {
+        let place = session.take_next_counted(heap.as_ptr(), heap.len()).unwrap();
+        // SAFETY: the caller's promise.
+        unsafe { session.register_as(place, heap.as_mut_ptr(), heap.len()) }.unwrap()
+    }
+
     /// The word at the end of memory, which a peer changes.
     fn last_word(heap: &[u8]) -> u64 {
         // SAFETY: an aligned word inside, as the allocator aligns large memory.
@@ -593,7 +590,7 @@ mod tests {
         // Other memory uses up none of the numbers for counting.
         sessions[1].take_next(std::ptr::null(), 1 << 40).unwrap();
         // SAFETY: the sessions are dropped before the heaps.
-        let there = unsafe { sessions[1].register_counting(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let there = unsafe { counting(&sessions[1], &mut heaps[1]) };
         // SAFETY: as above.
         unsafe { sessions[0].register(heaps[0].as_mut_ptr(), MEBIBYTE) }.unwrap();
         let word = there.place(MEBIBYTE as u64 - 8);
@@ -618,7 +615,7 @@ mod tests {
         symrail_core::lock(&sessions[1].next).counted = COUNTED_END - MEBIBYTE as u64;
         let mut late = vec![0u8; MEBIBYTE];
         // SAFETY: as above.
-        let there = unsafe { sessions[1].register_counting(late.as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let there = unsafe { counting(&sessions[1], &mut late) };
         assert!(there.offset() >= COUNTED_END && !sessions[0].counts_in(there.place(0)));
         assert!(symrail_core::lock(&sessions[1].next).told);
         drop(sessions);
