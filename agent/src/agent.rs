@@ -164,8 +164,9 @@ impl Agent {
             return Err(refused(format!("{len} bytes at {base:#x}; use at least one byte")));
         }
         let (memory, sharing) = (DeviceMemory { device, base, len }, &self.shared.sharing);
-        let exported = sharing.devices.add(memory).map_err(refused)?;
+        sharing.devices.add(memory).map_err(refused)?;
         let address = std::ptr::with_exposed_provenance_mut(base as usize);
+        let exported = sharing.devices.export(memory);
         let exported = exported.as_ref().map_err(String::clone);
         // SAFETY: the caller's promise.
         let registered = unsafe { self.shared.session.register_staged(address, len as usize, exported) };

@@ -1,6 +1,7 @@
 //! One peer's memory of devices that is mapped here.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,20 +38,9 @@ enum State {
     Told(Option<Vec<u8>>, ByDevice),
 }
 
-/// What is known of a device's mapping of memory.
-pub enum Found {
-    /// The owner has not answered yet, or a thread makes the mapping.
-    Unknown,
-    /// There is none, or not now.
-    No,
-    Mapped(Arc<dyn Mapped>),
-    /// The caller has to make it from this, and to return it to [`Mappings::made`].
-    ToMap(Vec<u8>),
-}
-
 /// How a device's copies get to memory.
 pub enum Reach {
-    /// It is not known yet.
+    /// It is not known yet: the owner has not answered, or the mapping is not made.
     Unknown,
     /// They do not, or not now.
     No,
@@ -71,34 +61,39 @@ pub struct Mappings {
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Mappings {
-    /// The mapping of memory for copies of `device`. The first call asks the owner by `ask`.
-    pub fn find(&mut self, device: i32, id: MemoryId, ask: impl FnOnce(u64)) -> Found {
+    /// How copies of `device` get to memory. The first call asks the owner by `ask`.
+    pub fn find(&mut self, device: i32, id: MemoryId, ask: impl FnOnce(u64)) -> Reach {
         match self.known.get_mut(&id) {
             // The owner must be told of the end of the last mapping first.
-            None if self.ending.iter().any(|(ending, _)| *ending == id) => Found::No,
+            None if self.ending.iter().any(|(ending, _)| *ending == id) => Reach::No,
             None => {
                 self.questions += 1;
                 self.known.insert(id, State::Asked(self.questions, Instant::now()));
                 ask(self.questions);
-                Found::Unknown
+                Reach::Unknown
             }
-            Some(State::Asked(_, since)) if since.elapsed() > PATIENCE => Found::No,
-            Some(State::Asked(..)) => Found::Unknown,
-            Some(State::Told(None, _)) => Found::No,
-            Some(State::Told(Some(shared), by_device)) => match by_device.get(&device) {
-                Some(Mapping::InMaking) => Found::Unknown,
-                Some(Mapping::None) => Found::No,
-                Some(Mapping::Made(mapped)) => Found::Mapped(Arc::clone(mapped)),
-                None => {
-                    by_device.insert(device, Mapping::InMaking);
-                    Found::ToMap(shared.clone())
-                }
+            Some(State::Asked(_, since)) if since.elapsed() > PATIENCE => Reach::No,
+            Some(State::Asked(..)) => Reach::Unknown,
+            Some(State::Told(None, _)) => Reach::No,
+            Some(State::Told(Some(_), by_device)) => match by_device.get(&device) {
+                Some(Mapping::InMaking) | None => Reach::Unknown,
+                Some(Mapping::None) => Reach::No,
+                Some(Mapping::Made(mapped)) => Reach::Mapped(Arc::clone(mapped)),
             },
         }
     }
 
-    /// Takes the mapping for which [`Mappings::find`] has asked, or that the device does not reach the memory. If it has
-    /// been withdrawn meanwhile, the mapping ends.
+    /// What is needed to map memory for copies of `device`, if nobody has begun to. The caller makes the mapping, and
+    /// returns it to [`Mappings::made`].
+    pub fn begin(&mut self, device: i32, id: MemoryId) -> Option<Vec<u8>> {
+        let Some(State::Told(Some(shared), by_device)) = self.known.get_mut(&id) else { return None };
+        let Entry::Vacant(place) = by_device.entry(device) else { return None };
+        place.insert(Mapping::InMaking);
+        Some(shared.clone())
+    }
+
+    /// Takes the mapping that [`Mappings::begin`] has begun, or that the device does not reach the memory. If it has been
+    /// withdrawn meanwhile, the mapping ends.
     pub fn made(&mut self, id: MemoryId, device: i32, mapped: Option<Arc<dyn Mapped>>) -> Reach {
         if let Some(State::Told(_, by_device)) = self.known.get_mut(&id)
             && let Some(mapping) = by_device.get_mut(&device)
@@ -179,22 +174,21 @@ mod tests {
     #[test]
     fn an_end_is_told_once_and_behind_the_last_use_and_late_answers_are_for_nobody() {
         let (mut mappings, mut asked) = (Mappings::default(), Vec::new());
-        assert!(matches!(mappings.find(0, ID, |question| asked.push(question)), Found::Unknown));
+        assert!(matches!(mappings.find(0, ID, |question| asked.push(question)), Reach::Unknown));
         mappings.end(ID);
         assert!(matches!(mappings.sweep(|_| true)[..], [Message::Unmapped(_)]));
-        assert!(matches!(mappings.find(0, ID, |question| asked.push(question)), Found::Unknown));
+        assert!(matches!(mappings.find(0, ID, |question| asked.push(question)), Reach::Unknown));
         mappings.told(ID, asked[0], Some(Vec::new()));
-        assert!(matches!(mappings.find(0, ID, |_| {}), Found::Unknown), "it was the first question's answer");
+        assert!(matches!(mappings.find(0, ID, |_| {}), Reach::Unknown), "it was the first question's answer");
         mappings.told(ID, asked[1], Some(vec![7]));
-        let Found::ToMap(shared) = mappings.find(0, ID, |_| {}) else { unreachable!() };
-        assert_eq!(shared, [7]);
-        assert!(matches!(mappings.find(0, ID, |_| {}), Found::Unknown), "one thread makes it");
+        assert_eq!(mappings.begin(0, ID), Some(vec![7]));
+        assert!(matches!(mappings.find(0, ID, |_| {}), Reach::Unknown) && mappings.begin(0, ID).is_none(), "once");
         let Reach::Mapped(used) = mappings.made(ID, 0, Some(Arc::new(Any))) else { unreachable!() };
-        assert!(matches!(mappings.find(0, ID, |_| {}), Found::Mapped(_)));
+        assert!(matches!(mappings.find(0, ID, |_| {}), Reach::Mapped(_)));
         for _ in 0..2 {
             mappings.end(ID);
             assert!(mappings.sweep(|_| true).is_empty(), "it is in use");
-            assert!(matches!(mappings.find(0, ID, |_| {}), Found::No));
+            assert!(matches!(mappings.find(0, ID, |_| {}), Reach::No));
         }
         assert!(!mappings.end_all(), "a lost peer's memory is in use");
         drop(used);
@@ -207,7 +201,7 @@ mod tests {
         let (mut mappings, made) = (Mappings::default(), Arc::new(Any));
         mappings.find(0, ID, |_| {});
         mappings.told(ID, 1, Some(Vec::new()));
-        assert!(matches!(mappings.find(0, ID, |_| {}), Found::ToMap(_)));
+        assert!(mappings.begin(0, ID).is_some());
         mappings.end(ID);
         assert!(mappings.sweep(|_| true).is_empty() && !mappings.end_all(), "a thread maps it");
         let reach = mappings.made(ID, 0, Some(Arc::clone(&made) as Arc<dyn Mapped>));

@@ -14,7 +14,7 @@ use symrail_transport::Pe;
 
 use crate::error::{Error, Result};
 use crate::inbox::Inbox;
-use crate::mappings::{Found, Mappings, Reach};
+use crate::mappings::{Mappings, Reach};
 use crate::memory::MemoryId;
 use crate::outbox::{Delivery, Incoming, Outbox};
 use crate::ring::{Ring, Stream};
@@ -143,13 +143,9 @@ impl Peer {
         let id = memory.offset();
         let mut state = lock(&self.state);
         let found = self.find(&mut state, session, (sharing, host), device, id);
+        let shared = if let Reach::Unknown = found { state.mappings.begin(device, id) } else { None };
         drop(state);
-        let shared = match found {
-            Found::Unknown => return Reach::Unknown,
-            Found::No => return Reach::No,
-            Found::Mapped(mapped) => return Reach::Mapped(mapped),
-            Found::ToMap(shared) => shared,
-        };
+        let Some(shared) = shared else { return found };
         // Without the lock: the driver may take long, and everything else that concerns the peer goes on.
         let why = |why: &String| tracing::info!(device, why, "memory of another agent is not mapped");
         let mapped = sharing.devices.map(device, &shared, memory.len()).inspect_err(why).ok().map(Arc::from);
@@ -163,7 +159,7 @@ impl Peer {
         (sharing, host): (&Sharing, &HostIdentity),
         device: i32,
         id: MemoryId,
-    ) -> Found {
+    ) -> Reach {
         let State { messages, mappings, .. } = &mut *state;
         if self.pe != session.me() {
             let ask = |question| messages.tell(&Message::Map(id, question, host.clone()));
@@ -188,7 +184,7 @@ impl Peer {
     /// Sends and receives notifications. `looks` also asks whether the other end is there.
     ///
     /// # Errors
-    /// The reason for which the peer is lost.
+    /// The reason for which the peer is lost. What has arrived is left to [`Peer::receive_last`].
     pub fn advance(&self, session: &Session, inbox: &Inbox, sharing: &Sharing, looks: bool) -> Result<(), String> {
         let mut state = lock(&self.state);
         if self.lost.get().is_some() {
@@ -208,10 +204,8 @@ impl Peer {
         for message in state.mappings.sweep(|id| self.knows(id)) {
             state.messages.tell(&message);
         }
-        let sent = ended.and_then(|()| state.send(session).map_err(|error| error.to_string()));
-        // Behind the looks at all of them: an end that has left has sent everything before, on whichever connection.
-        self.receive(&mut state, session, (inbox, sharing), sent.is_err())?;
-        sent
+        ended.and_then(|()| state.send(session).map_err(|error| error.to_string()))?;
+        self.receive(&mut state, session, (inbox, sharing), false)
     }
 
     /// Receives messages to the agent itself, and notifications while there is room; the last ones, of an end that has

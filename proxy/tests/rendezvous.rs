@@ -171,6 +171,87 @@ fn a_link_tells_that_the_session_behind_it_has_ended() {
     until(|| (*second.poll(&a.session) == State::Left).then_some(()));
 }
 
+#[test]
+fn a_peer_is_removed_when_its_session_has_ended_whichever_end_has_closed_first() {
+    let Some(a) = Member::new() else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    for (a_first, a_dials) in [(true, true), (true, false), (false, true), (false, false)] {
+        let b = Member::new().unwrap();
+        let number = || a.session.number_for(b.session.identity()).unwrap();
+        let mut of_b = Listener::new(&b.session).unwrap();
+        let mut meet_again = || match a_dials {
+            true => {
+                let [(to_a, _), (to_b, memory)] = meet(&mut of_b, &b, &a);
+                (to_b, to_a, memory)
+            }
+            false => {
+                let [(to_b, memory), (to_a, _)] = meet(&mut listener, &a, &b);
+                (to_b, to_a, memory)
+            }
+        };
+        for others in [0, 3] {
+            let (mut to_b, mut to_a, memory) = meet_again();
+            let others: Vec<_> = (0..others).map(|_| meet_again()).collect();
+            finish(&a.session, &put(&a, &memory, 8, 1)).unwrap();
+            let pe = to_b.pe();
+            if a_first {
+                drop(to_b);
+                until(|| (*to_a.poll(&b.session) == State::Closed).then_some(()));
+                drop(to_a);
+            } else {
+                drop(to_a);
+                until(|| (*to_b.poll(&a.session) == State::Closed).then_some(()));
+                drop(to_b);
+            }
+            others.into_iter().for_each(|(to_b, to_a, _)| drop((to_b, to_a)));
+            a.session.wait_for_closed_links(Duration::from_secs(60));
+            b.session.wait_for_closed_links(Duration::from_secs(60));
+            assert_eq!(number(), pe, "its session goes on");
+        }
+        let before = number();
+        let identity = *b.session.identity();
+        drop(b);
+        until(|| (a.session.number_for(&identity).unwrap() != before).then_some(()));
+    }
+}
+
+#[test]
+fn a_dialer_that_dies_before_it_is_ready_is_removed_unless_it_has_other_links() {
+    let Some(a) = Member::new() else { return };
+    let mut listener = Listener::new(&a.session).unwrap();
+    for links in [0, 1] {
+        let b = Member::new().unwrap();
+        let mut dial = Dial::new(&b.session, listener.handle(), &b.handle()).unwrap();
+        let arrival = until(|| {
+            assert!(dial.poll(&b.session).unwrap().is_none());
+            listener.poll(&a.session).unwrap()
+        });
+        let number = arrival.pe();
+        let mut answered = arrival.answer(&a.session, &a.handle()).unwrap();
+        let links: Vec<_> = (0..links).map(|_| meet(&mut listener, &a, &b)).collect();
+        drop(dial);
+        let Err(error) = until(|| answered.poll().map_or_else(|e| Some(Err(e)), |link| link.map(Ok))) else { panic!() };
+        assert!(matches!(error, Error::PeerLost { .. }), "{error}");
+        drop(answered);
+        let is_known = || a.session.number_for(b.session.identity()).unwrap() == number;
+        let [(mut to_b, memory), (to_a, _)] = match links.into_iter().next() {
+            Some(link) => link,
+            None => {
+                assert!(!is_known());
+                meet(&mut listener, &a, &b)
+            }
+        };
+        finish(&a.session, &put(&a, &memory, 8, 1)).unwrap();
+        let pe = to_b.pe();
+        assert_eq!(is_known(), pe == number);
+        drop(to_a);
+        until(|| (*to_b.poll(&a.session) == State::Closed).then_some(()));
+        drop(to_b);
+        a.session.wait_for_closed_links(Duration::from_secs(60));
+        assert_eq!(a.session.number_for(b.session.identity()).unwrap(), pe, "its session goes on");
+    }
+}
+
 /// The settings allow 25 s for connecting.
 #[test]
 fn a_listener_that_is_gone_is_not_dialed_for_long() {

@@ -147,17 +147,20 @@ impl Devices for Cuda {
         Ok(Box::new(Staging::new(Arc::clone(&self.0))))
     }
 
-    fn add(&self, memory: DeviceMemory) -> Result<Result<Exported, String>, String> {
-        let DeviceMemory { device, base, len } = memory;
+    fn add(&self, DeviceMemory { device, base, len }: DeviceMemory) -> Result<(), String> {
         for end in [base, base + (len - 1)] {
             if is_present() && device_of(end) != Some(device) {
                 return Err(format!("what is at {end:#x} is not in the memory of GPU {device}"));
             }
         }
+        self.0.gpu(device).map(drop)
+    }
+
+    fn export(&self, DeviceMemory { device, base, len }: DeviceMemory) -> Result<Exported, String> {
         let gpu = self.0.gpu(device)?;
         let _current = Current::keep();
         let exported = Exported::of_gpu(&gpu, DevicePtr::new(base), len.next_multiple_of(PAGE));
-        Ok(exported.inspect_err(|error| tracing::debug!(%error, len, "rails do not reach this memory")).map_err(text))
+        exported.inspect_err(|error| tracing::debug!(%error, len, "rails do not reach this memory")).map_err(text)
     }
 
     fn remove(&self, memory: DeviceMemory, shared: Option<&[u8]>) {

@@ -26,11 +26,17 @@ pub trait Devices: Send + Sync {
     /// There is no memory for the staging buffer.
     fn copy_engine(&self) -> Result<Box<dyn CopyEngine>, String>;
 
-    /// Prepares for memory. Returns the form in which rails can register it, or why there is none.
+    /// Prepares for memory.
     ///
     /// # Errors
     /// There is no such device, or the memory is not its.
-    fn add(&self, memory: DeviceMemory) -> Result<Result<Exported, String>, String>;
+    fn add(&self, memory: DeviceMemory) -> Result<(), String>;
+
+    /// The form in which rails can register memory.
+    ///
+    /// # Errors
+    /// They do not reach it.
+    fn export(&self, memory: DeviceMemory) -> Result<Exported, String>;
 
     /// Forgets memory that was prepared, and what it was shared by, after the copies between it and the staging buffer
     /// that have been started.

@@ -136,23 +136,34 @@ fn a_dialer_that_is_never_ready_is_removed() {
 
 #[test]
 fn a_notification_that_its_sender_was_told_about_is_taken_before_the_sender_is_lost() {
-    let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
-    let began = Instant::now();
-    let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
-    let peer = first_notification(&a, &b);
-    let second = a.notify(&peer, b"second").unwrap();
-    while second.get().is_none() {
-        in_time();
-        a.round(true);
-        // It arrives in the ring, and nobody takes it.
-        b.session.progress();
+    for leaves in [false, true] {
+        let (Some(a), Some(b)) = (still("a"), still("b")) else { return };
+        let began = Instant::now();
+        let in_time = || assert!(began.elapsed() < Duration::from_secs(60), "it has not happened within 60 s");
+        let peer = first_notification(&a, &b);
+        let second = a.notify(&peer, b"second").unwrap();
+        while second.get().is_none() {
+            in_time();
+            a.round(true);
+            // It arrives in the ring, and nobody takes it.
+            b.session.progress();
+        }
+        assert!(second.get().unwrap().is_ok());
+        let sender = lock(&b.peers).values().find(|peer| peer.name == "a").cloned().unwrap();
+        if leaves {
+            a.finish();
+            drop(a);
+            while sender.is_open().is_ok() {
+                in_time();
+                b.round(true);
+            }
+        } else {
+            b.lose(&sender, "an operation on its memory has failed");
+        }
+        let all: Vec<_> =
+            std::iter::from_fn(|| b.inbox.take(|_| Ok::<(), ()>(()))).map(|one| one.unwrap().message).collect();
+        assert_eq!(all, [b"first".to_vec(), b"second".to_vec()], "leaves: {leaves}");
     }
-    assert!(second.get().unwrap().is_ok());
-    let sender = lock(&b.peers).values().find(|peer| peer.name == "a").cloned().unwrap();
-    b.lose(&sender, "an operation on its memory has failed");
-    let all: Vec<_> =
-        std::iter::from_fn(|| b.inbox.take(|_| Ok::<(), ()>(()))).map(|one| one.unwrap().message).collect();
-    assert_eq!(all, [b"first".to_vec(), b"second".to_vec()]);
 }
 
 #[test]

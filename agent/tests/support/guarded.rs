@@ -163,14 +163,13 @@ impl Devices for Handle {
         Ok(Box::new(engine.map_err(|error| error.call.to_owned())?))
     }
 
-    fn add(&self, DeviceMemory { device, base, len }: DeviceMemory) -> Result<Result<Exported, String>, String> {
+    fn add(&self, DeviceMemory { device, base, len }: DeviceMemory) -> Result<(), String> {
         let inside = device == DEVICE && self.0.memory.reachable(base as usize, len as usize).is_some();
-        let not_exported = || Err(format!("it begins in the middle of a page, at {base:#x}"));
-        if inside {
-            Ok(not_exported())
-        } else {
-            Err(format!("what is at {base:#x} is not in the memory of device {device}"))
-        }
+        if inside { Ok(()) } else { Err(format!("what is at {base:#x} is not in the memory of device {device}")) }
+    }
+
+    fn export(&self, memory: DeviceMemory) -> Result<Exported, String> {
+        Err(format!("it begins in the middle of a page, at {:#x}", memory.base))
     }
 
     fn remove(&self, _: DeviceMemory, _: Option<&[u8]>) {

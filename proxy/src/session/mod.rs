@@ -8,7 +8,7 @@
 //! | `request` | operations and lists of them, whose ends are tested |
 //! | `peers` | peers that are added and removed while others communicate |
 //! | [`rendezvous`] | connecting two sessions by a handle of 128 bytes |
-//! | `closed_links` | links whose other ends are still open |
+//! | `links` | how many links each peer has, and those whose other ends are still open |
 //! | [`memory`] | the handle by which peers address registered memory |
 //! | `registered` | owners of registered memory, and of what is known of peers' |
 //! | `connection_info` | the connection info that PEs exchange, and the settings that must agree |
@@ -31,9 +31,9 @@
 //! [`Session::progress`] repeatedly, or the session has a thread of its own ([`Progress::Thread`]). A PE that does
 //! neither does not serve its peers' AMOs and signals.
 
-mod closed_links;
 mod connection_info;
 pub mod kept;
+mod links;
 pub mod memory;
 mod operation;
 mod peers;
@@ -58,8 +58,8 @@ use symrail_transport::{Error, Pe, Result};
 
 use crate::stage::{STAGING_BUFFER_BYTES, STAGING_BUFFER_OFFSET};
 use crate::{Driver, Engine, Options, Proxy};
-use closed_links::ClosedLinks;
 use connection_info::ConnectionInfo;
+use links::Links;
 use memory::{MOST_RAILS, Memory};
 pub use operation::{Context, Place};
 pub use peers::Identity;
@@ -105,7 +105,7 @@ pub struct Session {
     next: Mutex<Next>,
     identity: Identity,
     peers: Mutex<Peers>,
-    closed_links: Arc<ClosedLinks>,
+    links: Arc<Links>,
     /// The owners of records of peers' memory, by the peer and the offset.
     owners: Mutex<HashMap<(Pe, u64), u32>>,
     requests: Requests,
@@ -230,7 +230,7 @@ impl Session {
             reasons: choice.reasons.iter().chain(&choice.left_out).cloned().collect(),
             identity: Session::new_identity()?,
             peers: Mutex::default(),
-            closed_links: Arc::default(),
+            links: Arc::default(),
             owners: Mutex::default(),
             requests,
             copy_limit,
@@ -328,17 +328,7 @@ impl Session {
         unsafe { self.register_as(place, base, len) }
     }
 
-    /// As [`Session::register`], for words in which peers can count arrivals ([`Session::counts_in`]) as long as there are
-    /// offsets for them.
-    ///
-    /// # Safety
-    /// As for [`Session::register`].
-    unsafe fn register_counting(&self, base: *mut u8, len: usize) -> Result<Memory> {
-        let place = self.take_next_counted(base, len)?;
-        // SAFETY: the caller's promise.
-        unsafe { self.register_as(place, base, len) }
-    }
-
+    /// As [`Session::register`], with this id at this offset.
     unsafe fn register_as(&self, (id, offset): (u32, u64), base: *mut u8, len: usize) -> Result<Memory> {
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::new(id, offset, base, len as u64) };
@@ -494,7 +484,7 @@ impl Session {
     /// Until then peers may wait for acknowledgements. A session that ends earlier is
     /// [`State::Left`](rendezvous::State::Left) for them.
     pub fn wait_for_closed_links(&self, limit: Duration) {
-        self.closed_links.wait(limit, || {
+        self.links.wait(limit, || {
             self.progress();
         });
     }
@@ -583,6 +573,13 @@ mod tests {
         Some(sessions)
     }
 
+    /// Registers memory for words in which peers count.
+    unsafe fn counting(session: &Session, heap: &mut [u8]) -> Memory {
+        let place = session.take_next_counted(heap.as_ptr(), heap.len()).unwrap();
+        // SAFETY: the caller's promise.
+        unsafe { session.register_as(place, heap.as_mut_ptr(), heap.len()) }.unwrap()
+    }
+
     /// The word at the end of memory, which a peer changes.
     fn last_word(heap: &[u8]) -> u64 {
         // SAFETY: an aligned word inside, as the allocator aligns large memory.
@@ -596,7 +593,7 @@ mod tests {
         // Other memory uses up none of the numbers for counting.
         sessions[1].take_next(std::ptr::null(), 1 << 40).unwrap();
         // SAFETY: the sessions are dropped before the heaps.
-        let there = unsafe { sessions[1].register_counting(heaps[1].as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let there = unsafe { counting(&sessions[1], &mut heaps[1]) };
         // SAFETY: as above.
         unsafe { sessions[0].register(heaps[0].as_mut_ptr(), MEBIBYTE) }.unwrap();
         let word = there.place(MEBIBYTE as u64 - 8);
@@ -621,7 +618,7 @@ mod tests {
         symrail_core::lock(&sessions[1].next).counted = COUNTED_END - MEBIBYTE as u64;
         let mut late = vec![0u8; MEBIBYTE];
         // SAFETY: as above.
-        let there = unsafe { sessions[1].register_counting(late.as_mut_ptr(), MEBIBYTE) }.unwrap();
+        let there = unsafe { counting(&sessions[1], &mut late) };
         assert!(there.offset() >= COUNTED_END && !sessions[0].counts_in(there.place(0)));
         assert!(symrail_core::lock(&sessions[1].next).told);
         drop(sessions);

@@ -88,13 +88,17 @@ impl Session {
         &self.identity
     }
 
-    /// The number of the peer with this identity; a new one for a new peer. That of this session is its own.
+    /// The number of the peer with this identity; a new one for a new peer. That of this session is its own. Peers whose
+    /// sessions have ended are removed before.
     ///
     /// # Errors
     /// There are as many peers as the session has numbers.
     pub fn number_for(&self, identity: &Identity) -> Result<Pe> {
         if *identity == self.identity {
             return Ok(self.me);
+        }
+        for pe in self.links.take_ended() {
+            self.remove_peer(pe, "its session has ended");
         }
         let mut peers = symrail_core::lock(&self.peers);
         if let Some(&number) = peers.numbers.get(identity) {
@@ -164,6 +168,7 @@ impl Session {
     pub fn remove_peer(&self, pe: Pe, why: &str) {
         let mut engine = self.driver.engine();
         symrail_core::lock(&self.peers).numbers.retain(|_, &mut number| number != pe);
+        self.links.forget(pe);
         engine.endpoint().remove(pe, why);
     }
 

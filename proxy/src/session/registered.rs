@@ -81,27 +81,29 @@ impl Words {
     /// # Errors
     /// The error of the provider.
     pub fn new(session: &Arc<Session>, words: usize) -> Result<Words> {
-        // SAFETY: the owner deregisters them before they are freed.
-        Words::registered(session, words, |base, len| unsafe { session.register(base, len) })
+        Words::at(Session::take_next, session, words)
     }
 
-    /// As [`Words::new`], for words in which the peer can count arrivals ([`Session::counts_in`]).
+    /// As [`Words::new`], for words in which the peer can count arrivals ([`Session::counts_in`]) as long as there are
+    /// offsets for them.
     ///
     /// # Errors
     /// As for [`Words::new`].
     pub fn counting(session: &Arc<Session>, words: usize) -> Result<Words> {
-        // SAFETY: as above.
-        Words::registered(session, words, |base, len| unsafe { session.register_counting(base, len) })
+        Words::at(Session::take_next_counted, session, words)
     }
 
-    fn registered(
+    /// `place` gives them a number and an offset.
+    fn at(
+        place: impl FnOnce(&Session, *const u8, usize) -> Result<(u32, u64)>,
         session: &Arc<Session>,
         words: usize,
-        register: impl FnOnce(*mut u8, usize) -> Result<Memory>,
     ) -> Result<Words> {
         let words: Box<[UnsafeCell<u64>]> = (0..words).map(|_| UnsafeCell::new(0)).collect();
         let base = words.as_ptr().cast_mut().cast::<u8>();
-        let memory = register(base, size_of_val(&*words))?;
+        let place = place(session, base, size_of_val(&*words))?;
+        // SAFETY: the owner deregisters them before they are freed.
+        let memory = unsafe { session.register_as(place, base, size_of_val(&*words)) }?;
         Ok(Words { memory: Registered::own(session, memory), words })
     }
 

@@ -10,7 +10,8 @@
 //! No function here blocks; the caller repeats it. A card holds the sender's identity, the number that it has for the
 //! other session, its connection info, and bytes of the caller. Two sessions may connect any number of times: they
 //! become peers once, and each [`Link`] tells for itself when the other end has closed it or has died. A link's
-//! connection stays until both ends have closed it, so its end after a goodbye is that of the session.
+//! connection stays until both ends have closed it, so its end after a goodbye is that of the session. A peer whose session
+//! has ended is removed when no link to it is left.
 //!
 //! What strangers can make a listener allocate is bounded: it keeps [`MOST_STRANGERS`] connections that have not shown
 //! the secret, each with less than 100 bytes, and drops the oldest of them for a new one.
@@ -31,7 +32,7 @@ use symrail_core::encoding;
 use symrail_transport::pairing::is_link_local;
 use symrail_transport::{Error, Operation, Pe, Result, token};
 
-use super::closed_links::ClosedLinks;
+use super::links::{Links, Other};
 use super::{Identity, Request, Session};
 pub use handle::{HANDLE_SIZE, Handle};
 use stream::{Ended, Kind, Stream};
@@ -55,12 +56,14 @@ struct Card {
     number: Pe,
     connection_info: Vec<u8>,
     payload: Vec<u8>,
+    /// A dialer's: its connection stays until one of both sessions has ended.
+    watches: bool,
 }
 
 impl Card {
     fn new(session: &Session, number: Pe, payload: &[u8]) -> Result<Card> {
         let connection_info = session.connection_info_for(number)?;
-        Ok(Card { identity: *session.identity(), number, connection_info, payload: payload.to_vec() })
+        Ok(Card { identity: *session.identity(), number, connection_info, payload: payload.to_vec(), watches: false })
     }
 }
 
@@ -160,6 +163,7 @@ pub struct Arrival {
     stream: Stream,
     pe: Pe,
     payload: Vec<u8>,
+    watches: bool,
 }
 
 impl Arrival {
@@ -173,7 +177,7 @@ impl Arrival {
             }
             session.keep_out(pe, error);
         })?;
-        Ok(Arrival { stream, pe, payload: card.payload })
+        Ok(Arrival { stream, pe, payload: card.payload, watches: card.watches && pe != session.me() })
     }
 
     /// The dialer's number in this session.
@@ -194,7 +198,10 @@ impl Arrival {
     /// Too many bytes.
     pub fn answer(mut self, session: &Session, payload: &[u8]) -> Result<Answered> {
         self.stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, payload)?))?;
-        Ok(Answered { link: Some(Link::new(self.stream, self.pe, session)) })
+        if self.watches {
+            session.links.watch(self.pe);
+        }
+        Ok(Answered { link: Some(Link::new(self.stream, self.pe, session, self.watches)) })
     }
 }
 
@@ -230,6 +237,7 @@ pub struct Dial {
     pe: Pe,
     since: Instant,
     carded: bool,
+    watches: bool,
     /// When a connection over which it had sent its card has ended, or one did not reach the listener.
     ended: Option<Instant>,
     /// Why the last connection has ended, while the next one is being made.
@@ -249,6 +257,7 @@ impl Dial {
             payload: payload.to_vec(),
             since: Instant::now(),
             carded: false,
+            watches: false,
             ended: None,
             failure: None,
         })
@@ -262,7 +271,12 @@ impl Dial {
     /// [`Error::PeerLost`] for a listener that is not there, cannot be reached, or does not have the secret; a card that
     /// is malformed or does not agree with this session.
     pub fn poll(&mut self, session: &Session) -> Result<Option<(Link, Vec<u8>)>> {
-        self.advance(session).inspect_err(|error| session.keep_out(self.pe, error))
+        self.advance(session).inspect_err(|error| {
+            if std::mem::take(&mut self.watches) {
+                session.links.release(self.pe);
+            }
+            session.keep_out(self.pe, error);
+        })
     }
 
     /// Why the last connection has ended, while the listener is dialed again: for a caller that waits no longer.
@@ -280,7 +294,9 @@ impl Dial {
         let redials = self.since.elapsed() < session.time_limit && self.ended.is_none_or(|at| at.elapsed() < REDIALS);
         if !self.carded && stream.is_open() {
             (self.carded, self.failure) = (true, None);
-            stream.send(Kind::Card, &encoding::encode(&Card::new(session, self.pe, &self.payload)?))?;
+            let card = Card::new(session, self.pe, &self.payload)?;
+            self.watches |= self.pe != session.me() && session.links.claim(self.pe);
+            stream.send(Kind::Card, &encoding::encode(&Card { watches: self.watches, ..card }))?;
         }
         let at_listener = |why: &str| format!("its listener at {}: {why}", self.handle.address);
         let to = |why: &str| lost(self.pe, at_listener(why));
@@ -303,7 +319,8 @@ impl Dial {
         }
         session.add_peer(self.pe, card.number, &card.connection_info)?;
         stream.send(Kind::Ready, &[])?;
-        let link = self.stream.take().map(|stream| Link::new(stream, self.pe, session).established());
+        let watches = std::mem::take(&mut self.watches);
+        let link = self.stream.take().map(|stream| Link::new(stream, self.pe, session, watches).established());
         Ok(link.map(|link| (link, card.payload)))
     }
 }
@@ -345,13 +362,16 @@ pub struct Link {
     state: State,
     /// While the path has failed: the last question to the peer, over its rails, and when it was asked.
     probe: Option<(Option<Request>, Instant)>,
-    closed: Arc<ClosedLinks>,
+    /// Its connection stays until one of both sessions has ended.
+    watches: bool,
+    all: Arc<Links>,
 }
 
 impl Link {
-    fn new(stream: Stream, pe: Pe, session: &Session) -> Link {
-        let closed = Arc::clone(&session.closed_links);
-        Link { stream: Some(stream), pe, state: State::Open, probe: None, closed }
+    fn new(stream: Stream, pe: Pe, session: &Session, watches: bool) -> Link {
+        let all = Arc::clone(&session.links);
+        all.open(pe);
+        Link { stream: Some(stream), pe, state: State::Open, probe: None, watches, all }
     }
 
     /// Both ends have it.
@@ -415,18 +435,22 @@ impl Drop for Link {
         let Some(mut stream) = self.stream.take() else { return };
         // A frame of this size is never too large.
         let _ = stream.send(Kind::Goodbye, &[]);
-        self.closed.add(Box::new(move || is_open(&mut stream)));
+        let is = [self.watches, stream.is_established(), self.state == State::Closed];
+        self.all.close(self.pe, is, Box::new(move || look(&mut stream)));
     }
 }
 
-/// Whether the other end of a link that this one has closed is still open.
-fn is_open(stream: &mut Stream) -> bool {
+/// Looks at the other end of a link that this one has closed.
+fn look(stream: &mut Stream) -> Other {
     loop {
         match stream.receive() {
-            Ok(None) => return !stream.is_broken(),
+            Ok(None) if stream.is_broken() => return Other::Unknown,
+            Ok(None) => return Other::Open,
             // It is on the way when an answer is given up.
             Ok(Some((Kind::Ready, _))) => {}
-            Ok(Some(_)) | Err(_) => return false,
+            Ok(Some((Kind::Goodbye, _))) => return Other::Closed,
+            Err(Ended::ByPeer(_)) => return Other::Ended,
+            Ok(Some(_)) | Err(_) => return Other::Unknown,
         }
     }
 }

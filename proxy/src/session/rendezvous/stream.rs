@@ -18,7 +18,7 @@ use sha2::Sha256;
 use symrail_transport::frames::{Opener, Sealer, TAG, hmac};
 use symrail_transport::{Error, Result, token};
 
-const MAGIC: [u8; 8] = *b"SyRdzv\x03\0";
+const MAGIC: [u8; 8] = *b"SyRdzv\x04\0";
 pub(super) const SECRET: usize = 32;
 const NONCE: usize = 32;
 /// The largest payload of a frame.
@@ -132,6 +132,11 @@ impl Stream {
     /// it ends the connection, so that a dialer dials again.
     pub fn outlives_path(&mut self) {
         self.outlives_path = true;
+    }
+
+    /// Whether both ends know that they are connected.
+    pub fn is_established(&self) -> bool {
+        self.outlives_path
     }
 
     /// Whether its path has failed, which says nothing about the other end.
