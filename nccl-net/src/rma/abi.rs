@@ -4,7 +4,8 @@
 //!
 //! | table | differs from the one before in |
 //! |---|---|
-//! | GIN 11 | for NCCL 2.28 and 2.29: operations belong to the group, which is their only context |
+//! | GIN 11 | for NCCL 2.28 to 2.30.4: operations belong to the group, which is their only context; so NCCL 2.30.4 takes
+//! it, if there are no functions of contexts, whose device handle it would not take |
 //! | RMA 13 | contexts, `iget`, `iflush`; NCCL looks for it under GIN's name too |
 //! | RMA 14 | no device handles; a signal may be weak |
 //! | RMA 15 | a word of hints for each operation |
@@ -44,11 +45,11 @@ macro_rules! table {
             pub get_properties: unsafe extern "C" fn(c_int, *mut $props) -> Code,
             pub listen: unsafe extern "C" fn(Ptr, c_int, Ptr, Out) -> Code,
             pub connect: unsafe extern "C" fn(Ptr, *mut Ptr, c_int, c_int, Ptr, Out) -> Code,
-            pub create_context: $create,
+            pub create_context: Option<$create>,
             pub reg_mr_sym: $register,
             pub reg_mr_sym_dma_buf: $dma_buf,
             pub dereg_mr_sym: unsafe extern "C" fn(Ptr, Ptr) -> Code,
-            pub destroy_context: unsafe extern "C" fn(Ptr) -> Code,
+            pub destroy_context: Option<unsafe extern "C" fn(Ptr) -> Code>,
             pub close_coll: unsafe extern "C" fn(Ptr) -> Code,
             pub close_listen: unsafe extern "C" fn(Ptr) -> Code,
             pub iput: $put,
@@ -56,7 +57,7 @@ macro_rules! table {
             $(pub iget: $get, pub iflush: $flush,)?
             pub test: unsafe extern "C" fn(Ptr, Ptr, Int) -> Code,
             pub progress: unsafe extern "C" fn(Ptr) -> Code,
-            pub query_last_error: unsafe extern "C" fn(Ptr, *mut bool) -> Code,
+            pub query_last_error: Option<unsafe extern "C" fn(Ptr, *mut bool) -> Code>,
             pub finalize: unsafe extern "C" fn(Ptr) -> Code,
         }
 

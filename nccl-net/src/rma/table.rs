@@ -129,14 +129,6 @@ unsafe fn create(coll: Ptr, contexts: c_int, out: Out) -> Result<()> {
     unsafe { give(out, set, "the place for the contexts") }
 }
 
-unsafe extern "C" fn create_v11(coll: Ptr, _signals: c_int, _counters: c_int, out: Out, device: Out) -> Code {
-    // SAFETY: NCCL passes what `connect` returned, and places for pointers.
-    guarded("createContext", || unsafe {
-        put(device, std::ptr::null_mut(), "the place for the device handle")?;
-        create(coll, 1, out)
-    })
-}
-
 unsafe extern "C" fn create_v13(coll: Ptr, config: *const GinConfigV13, out: Out, device: Out) -> Code {
     guarded("createContext", || {
         // SAFETY: NCCL passes its structure, what `connect` returned, and places for pointers.
@@ -282,8 +274,9 @@ unsafe extern "C" fn query_last_error(context: Ptr, out: *mut bool) -> Code {
 
 /// The table of one version.
 macro_rules! export {
-    ($symbol:ident: $table:ident, $properties:ident, $([$group:ident: $group_properties:ident],)? $create:ident,
-     $register:ident, $dma_buf:ident, $iput:ident, $iput_signal:ident, $([$iget:ident: $get:ident],)? $progress:ident) => {
+    ($symbol:ident: $table:ident, $properties:ident, $([$group:ident: $group_properties:ident],)?
+     ($create:expr, $destroy:expr, $last_error:expr), $register:ident, $dma_buf:ident, $iput:ident, $iput_signal:ident,
+     $([$iget:ident: $get:ident],)? $progress:ident) => {
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
         pub static $symbol: $table = $table {
@@ -298,7 +291,7 @@ macro_rules! export {
             reg_mr_sym: $register,
             reg_mr_sym_dma_buf: $dma_buf,
             dereg_mr_sym,
-            destroy_context: close::<Set>,
+            destroy_context: $destroy,
             close_coll,
             close_listen: close::<GroupListener>,
             iput: $iput,
@@ -306,19 +299,20 @@ macro_rules! export {
             $($iget: $get, iflush,)?
             test,
             progress: $progress,
-            query_last_error,
+            query_last_error: $last_error,
             finalize,
         };
     };
 }
 
-export!(ncclGinPlugin_v11: GinV11, properties_v11, create_v11, reg_mr_sym_v13, reg_mr_sym_dma_buf_v13, iput_v11,
+export!(ncclGinPlugin_v11: GinV11, properties_v11, (None, None, None), reg_mr_sym_v13, reg_mr_sym_dma_buf_v13, iput_v11,
     iput_signal_v11, progress_v11);
-export!(ncclRmaPlugin_v13: RmaV13, properties_v12, create_v13, reg_mr_sym_v13, reg_mr_sym_dma_buf_v13, iput_v13,
-    iput_signal_v13, [iget: iget_v13], progress);
-export!(ncclRmaPlugin_v14: RmaV14, properties_v12, create_v14, reg_mr_sym, reg_mr_sym_dma_buf, iput_v13,
-    iput_signal_v14, [iget: iget_v13], progress);
-export!(ncclRmaPlugin_v15: RmaV15, properties_v12, create_v14, reg_mr_sym, reg_mr_sym_dma_buf, iput_v15,
+export!(ncclRmaPlugin_v13: RmaV13, properties_v12, (Some(create_v13), Some(close::<Set>), Some(query_last_error)),
+    reg_mr_sym_v13, reg_mr_sym_dma_buf_v13, iput_v13, iput_signal_v13, [iget: iget_v13], progress);
+export!(ncclRmaPlugin_v14: RmaV14, properties_v12, (Some(create_v14), Some(close::<Set>), Some(query_last_error)),
+    reg_mr_sym, reg_mr_sym_dma_buf, iput_v13, iput_signal_v14, [iget: iget_v13], progress);
+export!(ncclRmaPlugin_v15: RmaV15, properties_v12, (Some(create_v14), Some(close::<Set>), Some(query_last_error)),
+    reg_mr_sym, reg_mr_sym_dma_buf, iput_v15, iput_signal_v15, [iget: iget_v15], progress);
+export!(ncclRmaPlugin_v16: RmaV16, properties_v12, [get_group_properties: group_properties],
+    (Some(create_v14), Some(close::<Set>), Some(query_last_error)), reg_mr_sym, reg_mr_sym_dma_buf, iput_v15,
     iput_signal_v15, [iget: iget_v15], progress);
-export!(ncclRmaPlugin_v16: RmaV16, properties_v12, [get_group_properties: group_properties], create_v14, reg_mr_sym,
-    reg_mr_sym_dma_buf, iput_v15, iput_signal_v15, [iget: iget_v15], progress);

@@ -90,6 +90,11 @@ impl Rma {
         assert_eq!(call!(rma, rma.slot(12), (Ptr), (listener)), SUCCESS);
         if version > 11 {
             rma.create(contexts);
+        } else {
+            // NCCL 2.30.4 takes the group as the context then, and no functions of contexts.
+            let functions = [6, 10, rma.slot(19)];
+            // SAFETY: they are places of the table.
+            assert!(functions.iter().all(|&slot| unsafe { rma.table.add(slot).read() }.is_null()));
         }
         Ok(rma)
     }
