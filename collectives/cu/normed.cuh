@@ -3,8 +3,8 @@
  *     sum = residual + the sum of the ranks' inputs, rounded to the type of elements
  *     output = sum / sqrt(mean(sum^2) + epsilon) * weight, of that type or as FP8 (e4m3)
  *
- * Few rows travel in packets: every rank sends all its rows to all others, and adds up all of them itself. Of two ranks
- * all rows do that fit, since as many bytes leave each rank either way. Of more rows each rank owns an equal part, which the others push to it through slots: the owner adds up the ranks' rows and the
+ * Few rows travel in packets: every rank sends all its rows to all others, and adds up all of them itself. Of more rows
+ * each rank owns an equal part, which the others push to it through slots: the owner adds up the ranks' rows and the
  * residual, and pushes the sums to all others; every rank then normalises all rows. So 2 (n - 1) / n times the rows'
  * bytes leave each of n ranks, for n - 1 times if every rank added all rows. If owners pushed normalised rows as well,
  * 3 (n - 1) / n times would leave (2.5 as FP8): two bytes take 5.6 ps of a link of 360 GB/s, and the 10 or so

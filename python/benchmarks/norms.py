@@ -91,8 +91,7 @@ def bits(tensor: torch.Tensor) -> float:
 
 def fits(rows: int, hidden: int, dtype: torch.dtype) -> bool:
     """Whether packets carry the rows."""
-    n = symrail.n_pes()
-    return rows * -(-hidden * dtype.itemsize // 16) * 16 <= (8 << 20 if n == 2 else (2 << 20) // (n - 1))
+    return rows * -(-hidden * dtype.itemsize // 16) * 16 <= (2 << 20) // (symrail.n_pes() - 1)
 
 
 def check(all_of: Communicator, shape: str, dtype: torch.dtype, box: symrail.DeviceArray) -> int:

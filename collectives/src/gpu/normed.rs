@@ -14,15 +14,13 @@ use crate::plan::Collective;
 /// Elements with a scale in common.
 pub const GROUP: u64 = 128;
 
-/// Bytes of rows that a rank can send to all others as packets. With more than two ranks, pushed rows leave a rank fewer
-/// times.
-const PACKETS_OF_TWO: u64 = 8 << 20;
+/// Bytes of rows that a rank can send to all others as packets.
 const PACKETS: u64 = 2 << 20;
 
 /// The most bytes of rows in packets among `n` ranks.
 #[must_use]
 pub fn most_in_packets(n: u64) -> u64 {
-    if n <= 2 { PACKETS_OF_TWO } else { PACKETS / (n - 1) / 16 * 16 }
+    PACKETS / n.saturating_sub(1).max(1) / 16 * 16
 }
 
 /// What the output is.
