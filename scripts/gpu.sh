@@ -323,7 +323,10 @@ python() {
   case_of "Python, products, one PE" $mapped env PYTHONPATH="$bin/python" "$bin/symrail" run -n 1 -- $products
   case_of "Python, products, pinned heap" $pinned $each -- $products
   case_of "Python, products, device heap, staged" $staged SYMRAIL_LIBFABRIC_PROVIDER=shm $each --hosts $pes -- $products
+  case_of "Python, a rank that does not receive" $staged SYMRAIL_TIMEOUT_S=3 $each -- $products late
   case_of "Python, a wait that ends late" $staged SYMRAIL_TIMEOUT_S=3 $each -- python3 "$tests/gpu/checks.py" late
+  case_of "Python, a wait that ends late, proxy" $pinned SYMRAIL_DISABLE_P2P=1 SYMRAIL_TIMEOUT_S=3 \
+    $each -- python3 "$tests/gpu/checks.py" late
   case_of "Python, arrays, device heap" HEAP=device $each -- python3 "$tests/programs/device_arrays.py"
   case_of "Python, arrays, pinned heap" $pinned $each -- python3 "$tests/programs/operations.py"
   for backend in SYMRAIL CUDA; do

@@ -10,7 +10,8 @@ extern "C" __global__ void __launch_bounds__(32)
     __syncthreads();
     if (threadIdx.x == 0) {
         *(volatile symrail_u64*)plan->round = before + 1;
-        *(volatile symrail_u64*)&plan->signalled = before + 1;
+        // The host may have enqueued this round before it learned of a failure in the one before.
+        *(volatile symrail_u64*)&plan->signalled = symrail_ld_sys(plan->alarm.stop) == 0 ? before + 1 : 0;
     }
     __syncthreads();
     for (symrail_u64 i = threadIdx.x; i < n; i += blockDim.x) overlap_await(plan, waits[i].word, before, waits[i].pe);
@@ -46,17 +47,35 @@ extern "C" __global__ void overlap_quiet() { symrail_quiet(); }
 // they begin sooner than a copy engine.
 extern "C" __global__ void __launch_bounds__(512)
     overlap_send(overlap_plan* plan, char* to, const char* from, symrail_u64 bytes, symrail_u64 word) {
-    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull, at = part * blockIdx.x;
-    if (at < bytes) symrail_copy<symrail_block_scope>(to + at, from + at, at + part < bytes ? part : bytes - at);
+    bool well = overlap_in_steps(plan, bytes, [&](symrail_u64 at, symrail_u64 some) {
+        symrail_copy<symrail_block_scope>(to + at, from + at, some);
+    });
     __syncthreads();
     if (threadIdx.x != 0) return;
     // The last block sets the word after all blocks have copied.
     symrail_fence_sys();
-    if (atomicAdd(&plan->copied, 1ull) + 1 != gridDim.x) return;
-    plan->copied = 0;
+    if (!overlap_is_last(&plan->copied, well)) return;
     symrail_u64 round = *(volatile symrail_u64*)&plan->signalled;
-    symrail_fence_sys();
-    if (round != 0) symrail_st_sys(word, round);
+    if (well && round != 0) symrail_st_sys(word, round);
+}
+
+// Puts bytes to a PE where neither a copy engine nor overlap_send does. Its word follows by overlap_signal.
+extern "C" __global__ void __launch_bounds__(512)
+    overlap_put(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes, symrail_u64 pe) {
+    overlap_in_steps(plan, bytes, [&](symrail_u64 at, symrail_u64 some) {
+        symrailx_putmem_block(to + at, from + at, some, (int)pe);
+    });
+}
+// The same by one request to the proxy, in one block.
+extern "C" __global__ void overlap_put_proxied(const overlap_plan* plan, char* to, const char* from, symrail_u64 bytes,
+                                               symrail_u64 pe) {
+    if (!overlap_goes_on(plan)) return;
+    symrail_u64 before = symrail_failed_requests();
+    symrail_putmem(to, from, bytes, (int)pe);
+    if (symrail_failed_requests() == before) return;
+    // The PE lacks the bytes. It gets no word, and no PE waits for this one.
+    symrail_give_up(plan->alarm, SYMRAIL_GIVEN_UP_LATE, pe, 0);
+    overlap_gave_up(plan, pe);
 }
 
 // Does nothing for so long. Tests use it to delay steps.
@@ -131,8 +150,10 @@ static __device__ void overlap_exchange(overlap_plan* plan, const overlap_part* 
             symrail_st_release_sys(part.ready_there + block, round);
         overlap_await(plan, (part.ready + block - plan->words) / 8, round, part.pe);
     }
+    // A part that is not ready may still be read.
     __syncthreads();
-    for (symrail_u64 i = 0; i < n; i++) {
+    bool well = overlap_goes_on(plan);
+    for (symrail_u64 i = 0; well && i < n; i++) {
         symrail_u64 at, bytes = overlap_slice(parts[i].bytes, at);
         if (bytes != 0)
             symrail_copy<symrail_block_scope>((char*)parts[i].to + at, (const char*)from + parts[i].from + at, bytes);
@@ -141,7 +162,7 @@ static __device__ void overlap_exchange(overlap_plan* plan, const overlap_part* 
     if (threadIdx.x < n) {
         const overlap_part& part = parts[threadIdx.x];
         symrail_fence_sys();
-        if (symrail_ld_sys(plan->alarm.stop) == 0)
+        if (well && symrail_ld_sys(plan->alarm.stop) == 0)
             symrail_st_release_sys(part.arrived_there + block, round);
     }
 }

@@ -34,3 +34,35 @@ static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symr
     auto is_set = [at, round]() { return symrail_ld_acquire(at) >= round; };
     overlap_until(plan, is_set, word, pe);
 }
+
+// Whether this PE goes on, for all threads of a block. One that has given up changes no other PE's memory: it may still be
+// read, and what would come may not have come here.
+static __device__ bool overlap_goes_on(const overlap_plan* plan) {
+    return !__syncthreads_or(threadIdx.x == 0 && symrail_ld_sys(plan->alarm.stop) != 0);
+}
+
+// Copies this block's part in steps, and looks before each whether this PE goes on; `false`: it does not.
+#define OVERLAP_STEP 0x40000ull
+template <class F>
+SYMRAIL_DEVICE bool overlap_in_steps(const overlap_plan* plan, symrail_u64 bytes, F copy) {
+    bool well = overlap_goes_on(plan);
+    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull;
+    symrail_u64 step = part < OVERLAP_STEP ? part : OVERLAP_STEP;
+    for (symrail_u64 at = step * blockIdx.x; well && at < bytes; at += step * gridDim.x) {
+        copy(at, bytes - at < step ? bytes - at : step);
+        if (at + step * gridDim.x < bytes) well = overlap_goes_on(plan);
+    }
+    return well;
+}
+
+// Counts the blocks that have copied. Returns whether this is the last one, and in `well` whether all have copied all.
+#define OVERLAP_LEFT_OUT (1ull << 32)
+SYMRAIL_DEVICE bool overlap_is_last(symrail_u64* copied, bool& well) {
+    if (gridDim.x == 1) return true;
+    symrail_u64 before = atomicAdd(copied, well ? 1ull : 1ull + OVERLAP_LEFT_OUT);
+    if ((symrail_u32)before + 1 != gridDim.x) return false;
+    well = well && before < OVERLAP_LEFT_OUT;
+    symrail_fence_sys();
+    *(volatile symrail_u64*)copied = 0;
+    return true;
+}

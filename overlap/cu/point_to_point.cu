@@ -107,19 +107,14 @@ extern "C" __global__ void __launch_bounds__(512)
     symrail_u64 number = *(volatile symrail_u64*)count + 1;
     if (threadIdx.x == 0) overlap_await(plan, wait, number, pe);
     __syncthreads();
-    bool well = symrail_ld_sys(plan->alarm.stop) == 0;
-    symrail_u64 part = ((bytes + gridDim.x - 1) / gridDim.x + 127) & ~127ull, at = part * blockIdx.x;
-    if (well && at < bytes)
-        symrail_copy<symrail_block_scope, symrail_peer_source>(to + at, from + at, at + part < bytes ? part : bytes - at);
+    bool well = overlap_in_steps(plan, bytes, [&](symrail_u64 at, symrail_u64 some) {
+        symrail_copy<symrail_block_scope, symrail_peer_source>(to + at, from + at, some);
+    });
     __syncthreads();
     if (threadIdx.x != 0) return;
     // The last block sets the word after all threads of all blocks have copied and read the count.
     symrail_fence_sys();
-    if (gridDim.x > 1) {
-        if (atomicAdd(copied, 1ull) + 1 != gridDim.x) return;
-        symrail_fence_sys();
-        *(volatile symrail_u64*)copied = 0;
-    }
+    if (!overlap_is_last(copied, well)) return;
     if (well) symrail_st_sys(set, number);
     *(volatile symrail_u64*)count = number;
 }

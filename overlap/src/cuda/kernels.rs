@@ -36,7 +36,7 @@ const NUMBERS_OF_A_BLOCK: usize = 4096;
 pub struct GpuKernels(Arc<Loaded>);
 
 struct Loaded {
-    /// Puts and gets.
+    /// Gets.
     moves: OnStream,
     begin: Kernel,
     wait: Kernel,
@@ -44,6 +44,8 @@ struct Loaded {
     put_nbi: Kernel,
     quiet: Kernel,
     send: Kernel,
+    put: Kernel,
+    put_proxied: Kernel,
     gather: Kernel,
     gather_packets: Kernel,
     offer: Kernel,
@@ -91,6 +93,8 @@ impl GpuKernels {
             put_nbi: kernel("put_nbi")?,
             quiet: kernel("quiet")?,
             send: kernel("send")?,
+            put: kernel("put")?,
+            put_proxied: kernel("put_proxied")?,
             gather: kernel("gather")?,
             gather_packets: kernel("gather_packets")?,
             offer: kernel("offer")?,
@@ -120,7 +124,7 @@ impl GpuKernels {
         }
     }
 
-    /// Puts and gets.
+    /// Gets.
     pub(super) fn moves(&self) -> &OnStream {
         &self.0.moves
     }
@@ -202,10 +206,31 @@ impl GpuKernels {
     /// # Safety
     /// As for [`GpuKernels::begin`], and the same for the bytes. One copy of a plan runs at a time.
     pub(super) unsafe fn send(&self, stream: &Stream, plan: u64, what: &Transfer, word: u64) -> Result<()> {
-        let blocks = what.bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32;
         let arguments = [plan, what.dest, what.source, what.bytes, word];
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.0.send, Shape { blocks, threads: SENDING }, &arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.send, self.sending(what.bytes), &arguments) }?)
+    }
+
+    /// Puts bytes of the heap to a PE, by multiprocessors or by the proxy, unless this PE has given up.
+    ///
+    /// # Safety
+    /// As for [`GpuKernels::begin`], and the same for the bytes.
+    pub(super) unsafe fn put(&self, stream: &Stream, plan: u64, what: &Transfer, pe: u32) -> Result<()> {
+        let arguments = [plan, what.dest, what.source, what.bytes, pe.into()];
+        let is_mapped = self.0.device.state().reach().find(what.dest, what.bytes, pe).is_some();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match is_mapped {
+                true => stream.launch(&self.0.put, self.sending(what.bytes), &arguments)?,
+                false => stream.launch(&self.0.put_proxied, ONE, &arguments)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape of a kernel that copies so many bytes.
+    fn sending(&self, bytes: u64) -> Shape {
+        Shape { blocks: bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32, threads: SENDING }
     }
 
     /// Counts a round, and gathers all rows with `blocks` blocks. The arguments are those of `overlap_gather` in
@@ -293,9 +318,8 @@ impl GpuKernels {
     /// # Safety
     /// As for [`GpuKernels::offer`], and the same for the bytes.
     pub(super) unsafe fn copy(&self, stream: &Stream, bytes: u64, arguments: &[u64]) -> Result<()> {
-        let blocks = bytes.div_ceil(SENT_BY_A_BLOCK).clamp(1, self.0.most as u64) as u32;
         // SAFETY: the caller's promise.
-        Ok(unsafe { stream.launch(&self.0.copy, Shape { blocks, threads: SENDING }, arguments) }?)
+        Ok(unsafe { stream.launch(&self.0.copy, self.sending(bytes), arguments) }?)
     }
 
     /// Does nothing for `nanoseconds`.

@@ -43,6 +43,10 @@ macro_rules! rounds {
             /// after the other, on one stream or ordered by events. A graph can capture a round; all ranks can replay
             /// it.
             ///
+            /// Behind a wait that has failed this rank sets no word, so none multiplies or sums what has not come. Copy
+            /// engines may still move rows to the other ranks' memory for the plan, which is void by then: the wait has
+            /// told these ranks first, and their [`check`](Self::check) says so.
+            ///
             /// # Safety
             /// The operands are memory of the shape's sizes that the GPU reaches. They and the plan stay valid until
             /// the stream has completed the round. Nothing else writes to the operands until then.

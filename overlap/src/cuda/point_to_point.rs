@@ -7,8 +7,9 @@
 //!
 //! Both streams continue after the copy. Where GPUs reach each other, a put of few bytes goes as packets to slots of
 //! the receiver, whose kernel copies them to their destination: the sender may be a few copies ahead. For more bytes,
-//! one kernel waits, copies and sets the word. For still more bytes, a copy engine copies the data and then the word,
-//! after a kernel that waits. Elsewhere the proxy copies.
+//! one kernel waits, copies and sets the word. Behind a wait that has ended without the other rank's word it copies
+//! nothing. A copy engine could not be kept from it, so it serves gets alone, of still more bytes, whose destination is
+//! this rank's: it copies the data and then the word, after a kernel that waits. Elsewhere the proxy copies.
 //!
 //! Symmetric addresses name the buffers, so that no rank needs to open buffers of its peers. No copy uses a buffer
 //! after its release, since all PEs release memory of the symmetric heap together.
@@ -31,8 +32,8 @@ use crate::product::Product;
 const WORDS: usize = 4;
 /// The most bytes of data in a slot.
 const MOST_BY_PACKETS: u64 = 4 << 10;
-/// The most bytes that multiprocessors copy: a copy engine copies more in less time.
-const MOST_BY_KERNELS: u64 = 8 << 20;
+/// The most bytes that multiprocessors get: a copy engine copies more in less time.
+const MOST_GOT_BY_KERNELS: u64 = 8 << 20;
 
 /// The direction of a copy from the view of the rank that copies.
 #[derive(Debug, Clone, Copy)]
@@ -287,6 +288,7 @@ impl GpuPointToPoint {
         };
         let slots = self.slots(self.group.me() as usize * self.tags + tag);
         let slots = reach.find(slots, (SLOTS * SLOT_BYTES) as u64, pe);
+        let puts = matches!(how, Copying::Put);
         // SAFETY: the arguments are those of the kernels, with memory of `self`; the bytes are the caller's promise.
         unsafe {
             if let (Copying::Put, Some(slots), Some(_), true) = (how, slots, there, reach.in_gpus())
@@ -300,7 +302,7 @@ impl GpuPointToPoint {
                 );
             }
             match (there, set_at) {
-                (Some((to, from)), Some(set)) if reach.in_gpus() && moved.bytes <= MOST_BY_KERNELS => {
+                (Some((to, from)), Some(set)) if reach.in_gpus() && (puts || moved.bytes <= MOST_GOT_BY_KERNELS) => {
                     let arguments = [plan, count, copied, wait, to, from, moved.bytes, set, pe.into()];
                     kernels.copy(stream, moved.bytes, &arguments)
                 }
@@ -313,7 +315,7 @@ impl GpuPointToPoint {
                     kernels.ready(stream, &[plan, count, counted, wait, pe.into()])?;
                     if moved.bytes > 0 {
                         match how {
-                            Copying::Put => kernels.moves().put(stream, *moved, pe)?,
+                            Copying::Put => kernels.put(stream, plan, moved, pe)?,
                             Copying::Get => kernels.moves().get(stream, *moved, pe)?,
                         }
                     }

@@ -205,6 +205,9 @@ impl GpuPlan {
     /// Copies bytes to the same heap of a PE, and sets its word after them. A copy engine does both. Multiprocessors do
     /// it where a copy engine would begin too late, and the proxy does it for PEs that the GPU does not reach.
     ///
+    /// Behind a failed wait no word is set. A copy engine copies all the same, to this plan's memory at the PE, which the
+    /// kernel of the wait has told before that the plan is void.
+    ///
     /// # Safety
     /// As for [`GpuAllGatherMatmul::post`].
     unsafe fn transfer(&self, on: &Stream, moved: &Transfer, word: Word, pe: Pe) -> Result<()> {
@@ -225,7 +228,7 @@ impl GpuPlan {
                 }
                 (None, None) if self.quiets => kernels.put_nbi(on, plan, moved, word, pe, self.in_order),
                 _ => {
-                    kernels.moves().put(on, *moved, pe)?;
+                    kernels.put(on, plan, moved, pe)?;
                     kernels.signal(on, plan, word, pe)
                 }
             }

@@ -256,5 +256,8 @@ int main() {
     for (size_t bytes : {8, 0, 10001}) copies(bytes, {PROXY}, {PROXY});
     late();
     late_in_a_kernel();
+    put_fails();
+    late_in_between(true);
+    late_in_between(false);
     printf("well\n");
 }

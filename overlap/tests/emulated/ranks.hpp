@@ -43,6 +43,9 @@ struct Proxy {
     unsigned fences = 0;
     // A lazy proxy completes no put before a fence or a quiet requires it.
     bool lazy = false;
+    // A proxy that fails performs no put that is awaited.
+    bool fails = false;
+    symrail_u64 failed = 0;
 
     void put_one() {
         // The last of the puts that may complete next.
@@ -82,6 +85,16 @@ static void symrail_putmem_signal_nbi(void* to, const void* from, size_t bytes, 
                                       int, int pe) {
     symrail_u64 apart = apart_of[pe];
     proxy->put({(char*)to + apart, from, bytes, (symrail_u64)word + apart, value, 0});
+}
+// A put that is awaited. The proxy may fail to perform it.
+static symrail_u64 symrail_failed_requests() { return proxy->failed; }
+static void symrail_putmem(void* to, const void* from, size_t bytes, int pe) {
+    if (proxy->fails) proxy->failed++;
+    else memcpy((char*)to + apart_of[pe], from, bytes);
+}
+static void symrailx_putmem_block(void* to, const void* from, size_t bytes, int pe) {
+    symrail_copy<symrail_block_scope>((char*)to + apart_of[pe], from, bytes);
+    __syncthreads();
 }
 static void proxy_fence() {
     __threadfence();

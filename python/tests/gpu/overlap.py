@@ -1,5 +1,6 @@
 """symrail.overlap: products of tensors in GPU memory against PyTorch's, for scripts/gpu.sh, eagerly and replayed as
-graphs; gradients; 8-bit floats. With `measure` also their times."""
+graphs; gradients; 8-bit floats. With `measure` also their times. With `late` in place of these: a rank that does not
+receive."""
 
 import os
 import sys
@@ -9,7 +10,7 @@ import torch
 
 import symrail
 import symrail.overlap as overlap
-from symrail.errors import ArgumentError
+from symrail.errors import ArgumentError, SymrailError, TimeoutError
 
 REPLAYS = int(os.environ.get("REPLAYS", "200"))
 # Bytes of the symmetric heap for each group; and for the largest measured shape.
@@ -220,6 +221,35 @@ def copies() -> None:
             symrail.free(of)
 
 
+def late() -> None:
+    """PE 1 does not receive: what PE 0 sends does not change its array, and both learn of it."""
+    me, stream, kept = symrail.my_pe(), torch.cuda.Stream(), []
+    for size in ((64 << 10) + 3, (9 << 20) + 5, (40 << 20) + 1):
+        between = overlap.PointToPoint()
+        kept.append(between)
+        to, of = symrail.array(size, "uint8"), symrail.array(size, "uint8")
+        torch.as_tensor(of, device="cuda").fill_(7)
+        torch.cuda.synchronize()
+        symrail.barrier_all()
+        if me == 0:
+            between.send(to, of, 1, stream=stream)
+            stream.synchronize()
+            try:
+                between.check()
+                raise AssertionError("a send to a rank that does not receive")
+            except TimeoutError as error:
+                assert error.pes == (1,), error
+        symrail.barrier_all()
+        assert not torch.as_tensor(to, device="cuda").any(), f"{size} bytes: some have come"
+        if me == 1:
+            try:
+                between.check()
+                raise AssertionError("nobody has told that a send failed")
+            except SymrailError as error:
+                print(error, flush=True)
+        symrail.barrier_all()
+
+
 def products() -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for shape, pieces in (((1, 8, 8), None), ((67, 40, 24), 3), ((300, 256, 120), 2), ((301, 256, 120), 0)):
@@ -240,4 +270,4 @@ def products() -> None:
 torch.cuda.set_device(int(os.environ.get("SYMRAIL_LAUNCHER_PE", "0")) % torch.cuda.device_count())
 torch.backends.cuda.matmul.allow_tf32 = False
 with symrail.init():
-    products()
+    guarded("a rank that does not receive", late) if "late" in sys.argv else products()
