@@ -552,7 +552,7 @@ static __device__ void send_sums(const parameters& p, symrail_u64 base, const ch
 // whether memory holds its tokens.
 static __device__ bool begin_combine(parameters& p, symrail_u64 of) {
     bool is_held = of != 0 && (of == p.received || of + 1 == p.received) && p.sent < of + 2;
-    if (threadIdx.x == 0) p.round = of, p.fp8 = p.formats[of % 2], p.combine = p.combined + 1;
+    if (threadIdx.x == 0) p.round = of, p.fp8 = p.formats[of % 2], p.combine = next_combine(p);
     __syncthreads();
     return is_held;
 }

@@ -82,14 +82,14 @@ static __device__ bool is_masked(const parameters& p, symrail_u64 rank) {
 // loads the latter.
 struct set_or_late {
     symrail_u64 least, round;
-    const volatile symrail_u32* late;
+    const volatile symrail_u64* late;
     mutable symrail_u32 polls;
     __device__ bool operator()(symrail_u64 now) const {
-        return now >= least || ((++polls & 15u) == 0 && *late == (symrail_u32)round);
+        return now >= least || ((++polls & 15u) == 0 && *late == round);
     }
 };
 static __device__ void is_late(const parameters& p, symrail_u64 round, symrail_u64 rank) {
-    ((volatile symrail_u32*)p.late)[rank] = (symrail_u32)round;
+    ((volatile symrail_u64*)p.late)[rank] = round;
     ((volatile symrail_u32*)p.lost)[rank] = WAS_LATE;
     if (p.mask_late) ((volatile symrail_u32*)p.masks)[rank] = 1;
 }
@@ -97,7 +97,7 @@ static __device__ void is_late(const parameters& p, symrail_u64 round, symrail_u
 // found the rank late in this round, the rank is late.
 static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, symrail_u64 least, symrail_u64 round,
                                         symrail_u64 rank) {
-    set_or_late holds = {least, round, (const volatile symrail_u32*)p.late + rank, 0};
+    set_or_late holds = {least, round, (const volatile symrail_u64*)p.late + rank, 0};
     symrail_u64 now = symrail_wait_for(word, holds);
     if (now >= least) return now;
     is_late(p, round, rank);
@@ -105,15 +105,16 @@ static __device__ symrail_u64 word_from(const parameters& p, symrail_u64* word, 
 }
 // The same for a weight. Returns whether it has come.
 struct weight_or_late {
-    symrail_u32 combine, round;
-    const volatile symrail_u32* late;
+    symrail_u32 combine;
+    symrail_u64 round;
+    const volatile symrail_u64* late;
     mutable symrail_u32 polls;
     __device__ bool operator()(symrail_u64 now) const {
         return now >> 32 == combine || ((++polls & 15u) == 0 && *late == round);
     }
 };
 static __device__ bool weight_from(const parameters& p, symrail_u64* word, symrail_u64 rank, float& weight) {
-    weight_or_late holds = {(symrail_u32)p.combine, (symrail_u32)p.round, (const volatile symrail_u32*)p.late + rank, 0};
+    weight_or_late holds = {(symrail_u32)p.combine, p.round, (const volatile symrail_u64*)p.late + rank, 0};
     symrail_u64 now = symrail_wait_for(word, holds);
     weight = __uint_as_float((symrail_u32)now);
     if (now >> 32 == (symrail_u32)p.combine) return true;
@@ -121,6 +122,12 @@ static __device__ bool weight_from(const parameters& p, symrail_u64* word, symra
     return false;
 }
 
+// The number of the next combine. Its lower half is not that of weights that no combine has written, 0; which set of
+// memory it has still alternates.
+static __device__ symrail_u64 next_combine(const parameters& p) {
+    symrail_u64 next = p.combined + 1;
+    return (symrail_u32)next == 0 ? next + 2 : next;
+}
 // Words of far ranks may lie in host memory, where polls of many threads would delay the awaited data on the link. So
 // only one thread polls each of them. It notes the value in this GPU's memory for the others.
 static __device__ symrail_u64* note_of_weights(const parameters& p, symrail_u64 rank) {

@@ -125,6 +125,16 @@ def test_calls_in_the_order_of_deepeps_test_of_two_hosts() -> None:
     assert ended.returncode == 0 and ended.stdout.count("is well after") == 4, ended
 
 
+def test_tokens_for_hosts_are_those_of_eight_ranks() -> None:
+    from symrail.ep._high import for_hosts
+
+    in_rank = np.random.default_rng(5).random((40, 24)) < 0.1
+    found = for_hosts(in_rank, "int32")
+    assert found.dtype == "int32"
+    assert found.tolist() == [int(in_rank[:, first : first + 8].any(axis=1).sum()) for first in (0, 8, 16)]
+    assert all(for_hosts(in_rank[:, :ranks], "int32") is None for ranks in (1, 8, 12))
+
+
 def test_tensors_for_neighbours_on_a_gpu_behind_a_wait_that_timed_out() -> None:
     program = [python_with_torch(), str(PROGRAMS / "pipeline_on_gpu.py")]
     (ended,) = finish([start(program)])
@@ -567,7 +577,7 @@ def test_what_a_call_on_the_communication_stream_reads_is_kept_until_it_ends(mon
     handle.slots, handle.topk_idx, handle.recv_src_metadata, handle.dst_buffer_slot_idx = map(OnGpu, of_handle[:4])
     handle.psum_num_recv_tokens_per_expert, handle.psum_num_recv_tokens_per_scaleup_rank = map(OnGpu, of_handle[4:6])
     handle.num_unaligned_recv_tokens_per_expert = OnGpu("counts")
-    handle.routes = Handle(None, OnGpu("sources"), None, None)  # type: ignore[arg-type]
+    handle.routes = Handle(None, OnGpu("sources"), None, None, None)  # type: ignore[arg-type]
 
     class Launched(Exception):
         """Raised when a part of the call's work is under way."""

@@ -155,8 +155,8 @@ pub struct DeviceLowLatency {
     words: [(u64, u64); 5],
     returned: (u64, u64),
     parameters: Turns<Used>,
-    /// For each rank whether it is masked, whether it was late since the last check, and whether it is lost; 32 bits
-    /// each.
+    /// For each rank whether it is masked, in which round it was late since the last check (64 bits), and whether it is
+    /// lost; 32 bits each.
     masks: DeviceBuffer,
     late: DeviceBuffer,
     lost: DeviceBuffer,
@@ -418,8 +418,7 @@ impl DeviceLowLatency {
         let slots = shape.most_tokens * shape.k;
         // This rank's own parts, and copies of those of far ranks.
         let copied = if has_far { 1 + ranks } else { 1 };
-        let [masks, late, lost] = [(); 3].map(|()| zeroed(gpu, 4 * ranks));
-        let (masks, late, lost) = (masks?, late?, lost?);
+        let (masks, late, lost) = (zeroed(gpu, 4 * ranks)?, zeroed(gpu, 8 * ranks)?, zeroed(gpu, 4 * ranks)?);
         let of_rows = [
             zeroed(gpu, 4 * ranks)?,
             zeroed(gpu, SETS * 4 * slots)?,
@@ -817,10 +816,10 @@ impl DeviceLowLatency {
             return Ok(());
         }
         let ranks = self.runtime().n_pes();
-        let those = |buffer, is: &dyn Fn(u32) -> bool| -> Result<Vec<Pe>> {
-            Ok((0..).zip(numbers(buffer, ranks)?).filter(|(_, number)| is(*number)).map(|(rank, _)| rank).collect())
-        };
-        let (late, left) = (those(&self.late, &|round| round != 0)?, those(&self.lost, &|lost| lost == HAS_LEFT)?);
+        let (rounds, lost) = (numbers(&self.late, 2 * ranks)?, numbers(&self.lost, ranks)?);
+        let late = (0..ranks).zip(rounds.as_chunks::<2>().0).filter(|(_, round)| **round != [0, 0]);
+        let late: Vec<Pe> = late.map(|(rank, _)| rank).collect();
+        let left: Vec<Pe> = (0..).zip(lost).filter(|(_, lost)| *lost == HAS_LEFT).map(|(rank, _)| rank).collect();
         self.late.fill(0).map_err(failed)?;
         let (me, seconds) = (self.runtime().my_pe(), self.limit.time.as_secs_f64());
         if !left.is_empty() {
@@ -898,9 +897,9 @@ fn waiting_blocks(multiprocessors: u64, units: u64) -> u64 {
     units.min(multiprocessors.saturating_sub(FREE).clamp(1, BUSY as u64))
 }
 
-/// A 32-bit number for each rank.
-fn numbers(buffer: &DeviceBuffer, ranks: Pe) -> Result<Vec<u32>> {
-    let mut bytes = vec![0; 4 * ranks as usize];
+/// So many 32-bit numbers.
+fn numbers(buffer: &DeviceBuffer, count: u32) -> Result<Vec<u32>> {
+    let mut bytes = vec![0; 4 * count as usize];
     buffer.read(0, &mut bytes).map_err(failed)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|number| u32::from_ne_bytes(*number)).collect())
 }

@@ -137,8 +137,8 @@ struct buffers {
     void set_apart(bool apart) {
         for (symrail_u64 rank = 0; rank < s.ranks; rank++) masks[rank] = apart && group(rank) != group(job.me);
     }
-    std::vector<symrail_u32> masks, late, far, back_numbers, ready, lost;
-    std::vector<symrail_u64> places, notes;
+    std::vector<symrail_u32> masks, far, back_numbers, ready, lost;
+    std::vector<symrail_u64> late, places, notes;
     std::vector<int> sources, all_counts;
     std::vector<long long> ranges;
     // The numbers of two dispatches.
@@ -149,7 +149,7 @@ struct buffers {
     std::vector<int> counts;
     std::vector<float> scales;
 
-    buffers(const shape& s, char* heap) : s(s), masks(s.ranks), late(s.ranks), far(s.ranks), lost(s.ranks), counts(s.share) {
+    buffers(const shape& s, char* heap) : s(s), masks(s.ranks), far(s.ranks), lost(s.ranks), late(s.ranks), counts(s.share) {
         symrail_u64 room = s.ranks * s.most, slots = s.most * s.k, bytes = 2 * s.hidden;
         if (s.share > 500) blocks = 1;
         p.ranks = s.ranks, p.me = job.me, p.share = s.share, p.k = s.k, p.most = s.most, p.hidden = s.hidden;
@@ -396,6 +396,32 @@ static void overtaken(const shape& s, char* heap, bool encodes) {
     job.failures = 0;
 }
 
+// The numbers of calls do not fit in 32 bits, and one of two ranks comes when the other one waits.
+static void beyond_32_bits(const shape& s, char* heap, bool encodes) {
+    buffers b(s, heap);
+    b.encodes = encodes;
+    b.p.sent = b.p.received = b.p.combined = 0xffffffff;
+    std::vector<uint4> x(s.most * s.hidden / 8);
+    std::vector<long long> topk(s.most * s.k, 1 - job.me);
+    std::vector<float> weights(s.most * s.k, 1.0f);
+    for (symrail_u64 i = 0; i < b.made.size() * 8; i++) ((unsigned short*)b.made.data())[i] = to_bf16(1.0f);
+    auto meet_and_come = [&](int who) {
+        meet(2);
+        for (symrail_u64 since = symrail_now(); (int)job.me == who && symrail_now() - since < 30000000;) sched_yield();
+    };
+    for (int who = 0; who < 2; who++) {
+        meet_and_come(who);
+        b.send_dispatch(x.data(), topk.data(), s.most, BF16), b.receive_dispatch();
+        expect(job.time_outs == 0 && b.lost[1 - job.me] == 0 && b.counts[0] == (int)s.most, "a dispatch behind 2^32 others");
+        meet_and_come(who);
+        b.send_combine(b.made, weights.data(), s.most, b.p.received), b.receive_combine(topk.data(), s.most, true);
+        bool well = true;
+        for (symrail_u64 i = 0; i < s.most * s.hidden; i++) well &= low(((unsigned short*)b.out.data())[i]) == (float)s.k;
+        expect(well && b.lost[1 - job.me] == 0, "sums behind 2^32 others");
+        if (who == 0) b.p.sent = b.p.received = 0x1ffffffff, b.p.combined = 0x1ffffffff;
+    }
+}
+
 // A rank stops during a round, and the others mask it. It runs again while they wait for rows of a later round in the
 // same memory.
 static void resumed(const shape& s, char* heap, bool encodes) {
@@ -547,6 +573,9 @@ int main() {
         auto is_mapped = [=](int, int) { return of.mapped; };
         if (!on_all(2, 4 << 20, is_mapped, [&](char* heap) { overtaken({2, 4, 1, 2, 16}, heap, of.encodes); }))
             printf("a combine that was overtaken, mapped %d, encoded %d\n", of.mapped, of.encodes), failures++;
+        met = (std::atomic<int>*)shared_memory(64);
+        if (!on_all(2, 4 << 20, is_mapped, [&](char* heap) { beyond_32_bits({2, 4, 1, 2, 16}, heap, of.encodes); }))
+            printf("calls behind 2^32 others, mapped %d, encoded %d\n", of.mapped, of.encodes), failures++;
         met = (std::atomic<int>*)shared_memory(64);
         if (!on_all(3, 4 << 20, is_mapped, [&](char* heap) { resumed({3, 4, 1, 2, 16}, heap, of.encodes); }))
             printf("a rank that runs again, mapped %d, encoded %d\n", of.mapped, of.encodes), failures++;

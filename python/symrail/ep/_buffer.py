@@ -283,24 +283,26 @@ class Buffer:
     ) -> tuple[Any, Any, Any, Any, EventOverlap]:
         """Computes the ranks of tokens, from their top-k indices ([tokens, k]; -1 for none). Local.
 
-        Returns tokens for each rank, None, slots that name each expert, whether each token goes to each rank ([tokens,
-        ranks]), and an event. A token counts once for a rank. Raises ArgumentError for an index that is out of range,
-        and if the ranks do not divide the number of experts.
+        Returns tokens for each rank, tokens for each eight ranks (None for at most eight), slots that name each expert,
+        whether each token goes to each rank ([tokens, ranks]), and an event. A token counts once for a rank. Raises
+        ArgumentError for an index that is out of range, and if the ranks do not divide the number of experts.
         """
         if is_on_gpu(topk_idx):
             if self._layout_on_gpu is None:
                 self._layout_on_gpu = DeviceLayout(self._joined())
             with self._stream.of_call(previous_event, async_finish, allocate_on_comm_stream, (topk_idx,)) as call:
                 per_rank, per_expert, in_rank = self._layout_on_gpu.count(topk_idx, num_experts)
-                call.made(per_rank, per_expert, in_rank)
-            return per_rank, None, per_expert, in_rank, call.event(None)
+                per_host = _high.for_hosts(in_rank, per_rank.dtype)
+                call.made(per_rank, per_host, per_expert, in_rank)
+            return per_rank, per_host, per_expert, in_rank, call.event(None)
         k = int(topk_idx.shape[-1])
         indices = numbers(topk_idx, "topk_idx", "int64", (None, k))
         per_rank, per_expert, in_rank = _symrail.ep_layout(indices, k, num_experts, self.group_size)
         in_rank = in_rank.reshape(-1, self.group_size)
-        found = (as_array(array, topk_idx) for array in (per_rank, per_expert, in_rank))
-        to_ranks, to_experts, of_tokens = found
-        return to_ranks, None, to_experts, of_tokens, EventOverlap(EventHandle())
+        per_host = _high.for_hosts(in_rank, per_rank.dtype)
+        found = (None if one is None else as_array(one, topk_idx) for one in (per_rank, per_host, per_expert, in_rank))
+        to_ranks, to_hosts, to_experts, of_tokens = found
+        return to_ranks, to_hosts, to_experts, of_tokens, EventOverlap(EventHandle())
 
     @plain
     def dispatch(
@@ -351,6 +353,7 @@ class Buffer:
             return *of_gpu, call.event(high.check)
         result = _high.dispatch(
             self._of_high(),
+            self.rank,
             self.group_size,
             x,
             handle,

@@ -168,7 +168,8 @@ class DeviceHighThroughput(Held[_symrail.EpDeviceHighThroughput]):
         matrix: Any = None
         if found is not None:
             matrix = torch.tensor(found, dtype=torch.int32, device="cpu").reshape(self.ranks, self.ranks).cumsum(0, dtype=torch.int32)
-        made = None if handle is not None else Handle(matrix, sources, is_token_in_rank, routes, k)
+        ends = None if matrix is None else matrix[:, self.runtime.my_pe()].contiguous()
+        made = None if handle is not None else Handle(matrix, sources, ends, is_token_in_rank, routes, k)
         result = received if scales is None else (received, its_scales)
         return result, its_slots, its_weights, counts, made
 

@@ -42,7 +42,7 @@ class EPHandle:
         self.expert_alignment: int = of["expert_alignment"]
         self.num_max_tokens_per_rank: int = of["num_max_tokens_per_rank"]
         self.num_sms: int = of["num_sms"]
-        device, rank = slots.device, of["rank"]
+        device = slots.device
         aligned = [-(-count // self.expert_alignment) * self.expert_alignment for count in counts]
         firsts = [sum(aligned[:local]) for local in range(len(aligned))]
         self.num_recv_tokens_per_expert_list = aligned
@@ -50,7 +50,7 @@ class EPHandle:
         self.num_unaligned_recv_tokens_per_expert = torch.tensor(counts, dtype=torch.int32, device=device)
         ends = [first + count for first, count in zip(firsts, counts if self.do_expand else aligned)]
         self.psum_num_recv_tokens_per_expert = torch.tensor(ends, dtype=torch.int32, device=device)
-        of_ranks = routes.rank_prefix_matrix[:, rank].to(device=device, dtype=torch.int32).contiguous()
+        of_ranks = routes.recv_gbl_rank_prefix_sum.to(device=device, dtype=torch.int32)
         self.psum_num_recv_tokens_per_scaleup_rank = of_ranks
         # Rows are ordered by source.
         rows = torch.arange(self.num_recv_tokens, dtype=torch.int32, device=device)
@@ -437,7 +437,6 @@ class ElasticBuffer:
                     "expert_alignment": expert_alignment or 1,
                     "num_max_tokens_per_rank": most,
                     "num_sms": num_sms or self.get_theoretical_num_sms(num_experts, 0),
-                    "rank": self.rank_idx,
                 }
                 rows, weights, handle = self._first(x, topk_idx, topk_weights, do_handle_copy, of)
             else:

@@ -18,10 +18,24 @@ class Handle(NamedTuple):
     """For each source (first index) and each rank, its tokens for that rank and those of the sources before it."""
     recv_src_idx: Any
     """The number of each received token at its source; -1 in rows of `num_worst_tokens` that received none."""
+    recv_gbl_rank_prefix_sum: Any
+    """For each source the tokens that came from it and from the sources before it, where the host knows the counts."""
     is_token_in_rank: Any
     routes: _symrail.EpHandle
     k: int = 0
     """The slots of a token, on a GPU."""
+
+
+# The ranks of a host, as DeepEP counts hosts.
+_OF_HOST = 8
+
+
+def for_hosts(in_rank: Any, dtype: Any) -> Any:
+    """The tokens for each host of eight ranks, or None for one host, by whether each token goes to each rank."""
+    tokens, ranks = in_rank.shape
+    if ranks <= _OF_HOST or ranks % _OF_HOST:
+        return None
+    return in_rank.reshape(tokens, ranks // _OF_HOST, _OF_HOST).any(axis=2).sum(axis=0, dtype=dtype)
 
 
 def _split(x: Any) -> tuple[Rows, Rows | None]:
@@ -46,6 +60,7 @@ def _made(tokens: Rows, scales: Rows | None, come: Any, rows: int) -> Any:
 
 def dispatch(
     buffers: _symrail.EpHighThroughput,
+    rank: int,
     ranks: int,
     x: Any,
     handle: Handle | None,
@@ -86,7 +101,8 @@ def dispatch(
     matrix = routes.matrix.reshape(ranks, ranks).cumsum(axis=0).astype("int32")
     source = np.full(max(rows, num_worst_tokens), -1, "int32")
     source[:rows] = routes.source_tokens
-    made = Handle(as_array(matrix, like), as_array(source, like), is_token_in_rank, routes)
+    ends = np.ascontiguousarray(matrix[:, rank])
+    made = Handle(as_array(matrix, like), as_array(source, like), as_array(ends, like), is_token_in_rank, routes)
     received = _made(tokens, scales, come, rows)
     of_topk: tuple[Any, Any] = (None, None)
     if topk is not None:

@@ -56,6 +56,10 @@ def all_calls(buffer: Any, me: int, ranks: int) -> int:
     per_rank, per_host, per_expert, in_rank, _ = buffer.get_dispatch_layout(slots, experts)
     wanted = torch.stack([(owners[me] == rank).any(dim=1) for rank in range(ranks)], dim=1)
     assert torch.equal(in_rank, wanted) and torch.equal(per_rank, wanted.sum(dim=0).to(per_rank.dtype))
+    if ranks == 16:
+        assert per_host.tolist() == [int(one.any(dim=1).sum()) for one in wanted.split(8, dim=1)]
+    else:
+        assert per_host is None
     assert per_expert.tolist() == [int((slots == expert).sum()) for expert in range(experts)]
     layout = dict(num_tokens_per_rank=per_rank, num_tokens_per_rdma_rank=per_host, is_token_in_rank=in_rank)
     # The tokens of each rank that come here, in their order.
@@ -83,8 +87,19 @@ def all_calls(buffer: Any, me: int, ranks: int) -> int:
                     )
                     event.current_stream_wait()
                     assert torch.equal(plain(rows), expected) and counts == counts_here
-                    assert torch.equal(handle[0][:, me].long(), ends)
+                    assert torch.equal(handle[0][:, me].long(), ends) and torch.equal(handle[-4].long(), ends)
                     if with_slots:
+                        worst, _, _, none, _, event = buffer.dispatch(
+                            sent[me],
+                            num_tokens_per_expert=per_expert,
+                            num_worst_tokens=TOKENS * ranks,
+                            **layout,
+                            **of_slots,
+                            **common,
+                            **previous(),
+                        )
+                        event.current_stream_wait()
+                        assert none == [] and torch.equal(plain(worst)[: len(expected)], expected)
                         named = torch.cat([one[some] for one, some in zip(all_slots, mine)])
                         is_here = (named >= here.start) & (named < here.stop)
                         assert torch.equal(local, torch.where(is_here, named - here.start, -1))
