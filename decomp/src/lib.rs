@@ -84,7 +84,7 @@ pub use flight::Flight;
 pub use grid::{Axis, Grid, RankOrder};
 pub use halo::Halo;
 pub use mode::Mode;
-pub use operation::{Operation, Plans};
+pub use operation::Operation;
 pub use pencil::{Form, Pencil};
 pub use plan::{PeerRoutes, Plan};
 pub use transpose::Transpose;

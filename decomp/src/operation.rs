@@ -1,7 +1,6 @@
 //! Transposes and halos as callers name them that have no plans: the C and Python interfaces keep the plan of each
 //! operation.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use crate::any_plan::AnyPlan;
@@ -21,9 +20,6 @@ pub enum Operation {
     Transpose(Transpose),
     Halo(Halo),
 }
-
-/// The plans of operations, each made by its first call.
-pub type Plans = HashMap<Operation, AnyPlan>;
 
 /// What is known of an operation whose arguments are wrong: whether it updates halos; the axes, or the axis and the
 /// dimension, where they are right.

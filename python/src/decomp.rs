@@ -3,6 +3,7 @@
 
 #![allow(clippy::needless_pass_by_value)] // Python hands arrays over by value
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,7 @@ use symrail::{TeamHeap, with_timeout};
 use symrail_decomp::cuda::{GpuKernels, GpuMemory};
 use symrail_decomp::operation::Kind;
 use symrail_decomp::{
-    AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Operation, Plans, Transpose, Tuning, Workspace,
-    tune_on,
+    AnyPlan, Axis, Decomposition, Error, Form, Grid, Halo, Mode, Operation, Transpose, Tuning, Workspace, tune_on,
 };
 
 use crate::deferred_free::{CollectiveFree, DeferredFree, defer_refused};
@@ -39,8 +39,14 @@ pub struct Pencils {
     job: Arc<Job>,
 }
 
+/// A plan, and the bytes of workspace that it needs, the same on all PEs.
+struct Known {
+    plan: AnyPlan,
+    needed: usize,
+}
+
 struct Parts {
-    plans: Plans,
+    plans: HashMap<Operation, Known>,
     work: Option<Workspace>,
     /// Workspaces that larger ones have replaced, which graphs may still use.
     replaced: Vec<Workspace>,
@@ -86,28 +92,26 @@ impl Parts {
     fn plan(&mut self, wanted: Operation) -> symrail_decomp::Result<(&mut AnyPlan, &mut Workspace)> {
         let Parts { plans, work, replaced, array, kernels, .. } = self;
         let kernels = kernels.as_ref();
-        let plan = match plans.entry(wanted) {
+        let Known { plan, needed } = match plans.entry(wanted) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let plan = new.insert(AnyPlan::new(array, kernels, &wanted)?);
-                // The size is the largest of all PEs', so all PEs decide alike here.
+                let plan = AnyPlan::new(array, kernels, &wanted)?;
                 let needed = array.largest(plan.workspace_bytes())?;
-                if work.as_ref().is_none_or(|work| work.bytes() < needed) {
-                    // Rounds that were posted may still use the old one.
-                    kernels.map_or(Ok(()), |kernels| kernels.device().gpu().synchronize())?;
-                    let small = work.take().map(|small| array.replace(small)).transpose()?;
-                    replaced.extend(small.flatten());
-                }
-                plan
+                new.insert(Known { plan, needed })
             }
         };
-        if work.is_none() {
-            *work = Some(array.workspace(plan.workspace_bytes())?);
+        // All PEs decide alike here. The heap may have been full when the plan was made.
+        if work.as_ref().is_some_and(|work| work.bytes() < *needed) {
+            // Rounds that were posted may still use the old one.
+            kernels.map_or(Ok(()), |kernels| kernels.device().gpu().synchronize())?;
+            let small = work.take().map(|small| array.replace(small)).transpose()?;
+            replaced.extend(small.flatten());
         }
-        match work {
-            Some(work) => Ok((plan, work)),
-            None => Err(Error::Plan { what: "workspace", reason: "there is none".into() }),
-        }
+        let work = match work {
+            Some(work) => work,
+            none => none.insert(array.workspace(*needed)?),
+        };
+        Ok((plan, work))
     }
 }
 
@@ -199,7 +203,7 @@ impl Pencils {
             };
             match spread() {
                 Ok(array) => {
-                    let (plans, replaced) = (Plans::new(), Vec::new());
+                    let (plans, replaced) = (HashMap::new(), Vec::new());
                     Ok((grid, mode, Parts { plans, work: None, replaced, array, kernels, heap, lost: None }))
                 }
                 Err(error) => {
@@ -303,7 +307,9 @@ impl Pencils {
             let mut waiting = None;
             for kind in kinds {
                 // SAFETY: the stream is of the GPU's, as every caller's.
-                let round = |parts: &mut Parts| unsafe { kind.refuse(parts.plans.iter_mut(), stream) };
+                let round = |parts: &mut Parts| unsafe {
+                    kind.refuse(parts.plans.iter_mut().map(|(operation, known)| (operation, &mut known.plan)), stream)
+                };
                 match parts.kernels.is_some().then(|| round(parts)).flatten() {
                     Some(told) => waiting = waiting.or(told.err()),
                     None => match parts.agree(halo, 0, Err(refused(halo))) {

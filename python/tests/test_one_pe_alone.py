@@ -110,6 +110,20 @@ assert (x.whole[:, 0] == 1 - me).all()
     assert said(code) == ["0: ArgumentError None", "1: DifferError 0"]
 
 
+def test_a_heap_that_is_full_for_a_transpose_is_so_each_time_and_stays_useful() -> None:
+    code = """
+grid = decomp.Grid((64, 64, 64), (2, 1), heap_bytes=100)
+small, large = grid.empty("x", "uint8"), grid.empty("x", "complex128")
+said = []
+for turn in range(3):
+    small[:] = turn
+    assert (np.asarray(grid.transpose(small, "y")) == turn).all()
+    said.append(says(lambda: grid.transpose(large, "y"), errors.HeapExhaustedError, errors.ArgumentError))
+"""
+    full = ["HeapExhaustedError 0"] * 3, ["HeapExhaustedError 1"] * 3
+    assert said(code) == [f"{pe}: {errors}" for pe, errors in enumerate(full)]
+
+
 @pytest.mark.parametrize("product", ["all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce"])
 def test_a_product_refused_on_one_pe_is_made_on_none(product: str) -> None:
     code = f"""

@@ -114,6 +114,8 @@ impl Runtime {
         let hellos = stages.step("who is where", &mut *bootstrap, |all| all.allgather(&hello.encode()))?;
         let (handles, host) = Hello::decode_all(&hellos, me)?;
         drop(hellos);
+        let own_gpu = host.gpus.get(host.local_pe);
+        let sharers = host.gpus.iter().filter(|&gpu| Some(gpu) == own_gpu).count() as u32;
         let choice = choose(&settings, me, &host);
         let mut threads = choice.as_ref().map_or(1, |choice| choice.threads.number);
         let (opened, mine, encoded, connection_infos) = loop {
@@ -157,6 +159,7 @@ impl Runtime {
         let direct = connection_infos.iter().all(ConnectionInfo::is_direct);
         if let Some(staged) = &mut staged {
             staged.direct = direct;
+            staged.sharers = sharers;
         }
         let mine_reach = [reach::say(me, &hosts, &bases, staged.as_ref(), direct)];
         let said = stages.step("reach of devices", &mut *bootstrap, |all| all.allgather(&mine_reach))?;

@@ -43,6 +43,8 @@ pub(crate) struct Staged {
     memory: Memory,
     /// NICs read and write this heap, and those of all PEs.
     pub direct: bool,
+    /// The number of PEs of this host with a heap in the same GPU's memory.
+    pub sharers: u32,
     /// An error that no result could return.
     late: Mutex<Option<Error>>,
 }
@@ -65,7 +67,7 @@ impl Staged {
         let first = NonNull::new(std::ptr::with_exposed_provenance_mut::<u8>(base)).unwrap_or(NonNull::dangling());
         // SAFETY: the memory was made above and is kept beside the heap.
         let heap = Mutex::new(unsafe { SymmetricHeap::over(me, settings, first, len as u64) }?);
-        Ok(Some(Staged { base, len, heap, memory, direct: false, late: Mutex::default() }))
+        Ok(Some(Staged { base, len, heap, memory, direct: false, sharers: 1, late: Mutex::default() }))
     }
 
     /// A copy engine for a proxy thread, with its own staging buffer.

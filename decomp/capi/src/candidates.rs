@@ -1,6 +1,8 @@
 //! The back ends and process grids among which measurements choose: all of them, less those that options and variables
 //! exclude.
 
+use symrail_decomp::Grid;
+
 use crate::backends::{Backend, Family, Kind};
 use crate::guard::Failure;
 use crate::layouts::Options;
@@ -32,23 +34,37 @@ fn listed(kind: &'static Kind, list: Option<&str>) -> Result<Vec<&'static Backen
     Ok(kind.all.iter().filter(|backend| names.contains(&backend.short) != but).collect())
 }
 
-/// The least and the most rows and columns of process grids, by ranges like `2,4`.
-pub fn ranges() -> Result<[[usize; 2]; 2], Failure> {
-    let of = |variable: &str| {
-        let text = std::env::var(variable).ok();
-        range(text.as_deref()).ok_or_else(|| {
-            let text = text.unwrap_or_default();
+/// The variables for the least and the most rows and columns of process grids.
+const RANGES: [&str; 2] = ["CUDECOMP_AUTOTUNE_P_ROW_RANGE", "CUDECOMP_AUTOTUNE_P_COL_RANGE"];
+
+/// The least and the most rows and columns of process grids, by ranges like `2,4`, which leave a grid of these ranks.
+pub fn ranges(ranks: usize) -> Result<[[usize; 2]; 2], Failure> {
+    within(&RANGES.map(|variable| std::env::var(variable).ok()), ranks)
+}
+
+fn within(texts: &[Option<String>; 2], ranks: usize) -> Result<[[usize; 2]; 2], Failure> {
+    let of = |along: usize| {
+        let text = texts[along].as_deref();
+        range(text).ok_or_else(|| {
+            let (variable, text) = (RANGES[along], text.unwrap_or_default());
             Failure::usage(format!("{variable}={text}: give the least and the most number, as in 1,4"))
         })
     };
-    Ok([of("CUDECOMP_AUTOTUNE_P_ROW_RANGE")?, of("CUDECOMP_AUTOTUNE_P_COL_RANGE")?])
+    let ranges @ [rows, columns] = [of(0)?, of(1)?];
+    let has = |number: usize, [least, most]: [usize; 2]| (least..=most).contains(&number);
+    if Grid::factors(ranks).any(|grid| has(grid[0], rows) && has(grid[1], columns)) {
+        return Ok(ranges);
+    }
+    let set = RANGES.iter().zip(texts).filter_map(|(variable, text)| Some(format!("{variable}={}", text.as_ref()?)));
+    let set: Vec<String> = set.collect();
+    Err(Failure::usage(format!("{}: no process grid of {ranks} ranks is within", set.join(", "))))
 }
 
 fn range(text: Option<&str>) -> Option<[usize; 2]> {
     let Some(text) = text else { return Some([1, usize::MAX]) };
     let (least, most) = text.split_once(',')?;
     let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
-    (1 <= least && least <= most).then_some([least, most])
+    (least <= most && most > 0).then_some([least, most])
 }
 
 #[cfg(test)]
@@ -56,6 +72,7 @@ fn range(text: Option<&str>) -> Option<[usize; 2]> {
 mod tests {
     use super::*;
     use crate::backends::{HALOS, TRANSPOSES};
+    use crate::guard::INVALID_USAGE;
 
     fn numbers(kind: &'static Kind, list: &str) -> Vec<i32> {
         let mut numbers: Vec<i32> = listed(kind, Some(list)).unwrap().iter().map(|backend| backend.number).collect();
@@ -93,8 +110,22 @@ mod tests {
     fn ranges_are_in_order() {
         assert_eq!(range(None), Some([1, usize::MAX]));
         assert_eq!(range(Some("2, 4")), Some([2, 4]));
-        for wrong in ["", "2", "2,1", "0,1", "a,b", "1,2,3"] {
+        assert_eq!(range(Some("0,1")), Some([0, 1]));
+        for wrong in ["", "2", "2,1", "0,0", "-1,2", "a,b", "1,2,3"] {
             assert_eq!(range(Some(wrong)), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_leave_no_grid_are_wrong_arguments() {
+        let of = |rows: Option<&str>, columns: Option<&str>, ranks| {
+            within(&[rows, columns].map(|text| text.map(String::from)), ranks)
+        };
+        assert_eq!(of(Some("0,4"), None, 6).unwrap(), [[0, 4], [1, usize::MAX]]);
+        assert_eq!(of(Some("2,3"), Some("2,2"), 6).unwrap(), [[2, 3], [2, 2]]);
+        for (rows, columns) in [(Some("4,5"), None), (Some("2,2"), Some("2,2")), (None, Some("7,9"))] {
+            let failure = of(rows, columns, 6).unwrap_err();
+            assert_eq!(failure.code, INVALID_USAGE, "{rows:?} {columns:?}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Grid descriptors: their creation and their end.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 
 use symrail::with_timeout;
 use symrail_core::{CPointer, registry};
-use symrail_decomp::{Decomposition, Grid, Mode, Plans};
+use symrail_decomp::{AnyPlan, Decomposition, Grid, Mode, Operation};
 
 use crate::backends::{Backend, Way};
 use crate::config::Checked;
@@ -23,7 +24,7 @@ pub struct GridDesc {
     pub backends: [&'static Backend; 2],
     pub modes: [Mode; 2],
     /// The plans, of operations in the default mode. All ranks together make a plan when they first run it.
-    pub plans: Plans,
+    pub plans: HashMap<Operation, AnyPlan>,
     /// `None` if there are more elements than can be counted: the geometry can still be asked for.
     array: Option<Decomposition>,
     config: Config,
@@ -71,7 +72,7 @@ extern "C" fn cudecompGridDescCreateVersioned(
                 options.check_filled(options_size, options_version)?;
             }
             let checked = Checked::new(&asked, options.as_ref(), ranks)?;
-            let steps = tuning::steps(&checked, options.as_ref())?;
+            let steps = tuning::steps(&checked, options.as_ref(), ranks)?;
             Ok::<_, Failure>(Arguments { to, config, checked, steps })
         })();
         let arguments = handle.agree(Call::Create, 0, 0, arguments)?;
@@ -135,7 +136,7 @@ impl Handle {
             tracing::info!("cudecomp: grid descriptor {number}: {what}: {}", Way { backend, on_gpu });
         }
         let modes = backends.map(|backend| backend.mode(on_gpu));
-        Ok(GridDesc { number, grid, rank, backends, modes, plans: Plans::new(), array, config })
+        Ok(GridDesc { number, grid, rank, backends, modes, plans: HashMap::new(), array, config })
     }
 }
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use symrail::bootstrap::Bootstrap;
-use symrail::gpu::{GpuDevice, heap_kind};
-use symrail::kernels::cuda::Gpu;
+use symrail::gpu::{GpuDevice, gpu_of, heap_kind};
 use symrail::kernels::cuda::compile::Nvrtc;
 use symrail::{Runtime, Settings, Team, TeamHeap, with_timeout};
 use symrail_decomp::cuda::GpuKernels;
@@ -30,15 +29,14 @@ pub struct Job {
 impl Job {
     /// The job that a launcher has started.
     pub fn of_launcher() -> Result<Job, Failure> {
-        Job::new(Runtime::init()?)
+        let settings = Job::settings()?;
+        let bootstrap = symrail::bootstrap::open(&settings)?;
+        Job::new(Runtime::join(settings, bootstrap)?)
     }
 
     /// A job of its own. Where settings do not tell, its heap is in the GPUs' memory if all ranks have one. Collective.
     pub fn join(mut bootstrap: Box<dyn Bootstrap>) -> Result<Job, Failure> {
-        let mut settings = Settings::from_env().map_err(symrail::Error::from)?;
-        if !Settings::is_set("SYMRAIL_TIMEOUT_S") {
-            settings.timeout_s = TIMEOUT_S;
-        }
+        let mut settings = Job::settings()?;
         let kind = heap_kind::agree(&settings, &mut *bootstrap)?;
         if !Settings::is_set("SYMRAIL_HEAP_KIND") {
             settings.heap_kind = kind;
@@ -49,9 +47,17 @@ impl Job {
         Job::new(Runtime::join(settings, bootstrap)?)
     }
 
+    fn settings() -> Result<Settings, Failure> {
+        let mut settings = Settings::from_env().map_err(symrail::Error::from)?;
+        if !Settings::is_set("SYMRAIL_TIMEOUT_S") {
+            settings.timeout_s = TIMEOUT_S;
+        }
+        Ok(settings)
+    }
+
     /// A part of the GPU's memory, divided among the ranks that use this GPU; the least of all ranks.
     fn share_of_gpus(bootstrap: &mut dyn Bootstrap) -> Result<usize, Failure> {
-        let gpu = Gpu::open(Gpu::current().unwrap_or(0)).map_err(symrail_decomp::Error::from)?;
+        let gpu = gpu_of(bootstrap.pe())?;
         // GPUs of several hosts may have the same address. Shares are then smaller than they could be.
         let name = gpu.pci().map_or_else(String::new, |address| address.to_string());
         let part = (gpu.memory() / PART) as u64;
@@ -134,5 +140,19 @@ impl Job {
             let left = runtime.finalize();
             Ok(freed.and(closed).and(left)?)
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_launcher_wait_as_long_as_those_of_mpi() {
+        let set = std::env::var("SYMRAIL_TIMEOUT_S").ok().and_then(|seconds| seconds.parse().ok());
+        let job = Job::of_launcher().unwrap();
+        assert_eq!(job.limit(1), Duration::from_secs(set.unwrap_or(TIMEOUT_S)));
+        job.leave().unwrap();
     }
 }

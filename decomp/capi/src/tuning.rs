@@ -25,7 +25,7 @@ pub struct Step {
 }
 
 /// The measurements that options ask for, in order: the first one chooses the process grid, if that is asked for.
-pub fn steps(checked: &Checked, options: Option<&Options>) -> Result<Vec<Step>, Failure> {
+pub fn steps(checked: &Checked, options: Option<&Options>, ranks: usize) -> Result<Vec<Step>, Failure> {
     let Some(options) = options else { return Ok(Vec::new()) };
     let halos_first = match options.grid_mode {
         0 => false,
@@ -33,7 +33,7 @@ pub fn steps(checked: &Checked, options: Option<&Options>) -> Result<Vec<Step>, 
         other => return Err(Failure::usage(format!("grid_mode {other}: there are 0 and 1"))),
     };
     let choose_grid = checked.grid.processes == [0, 0];
-    let within = if choose_grid { candidates::ranges()? } else { [[1, usize::MAX]; 2] };
+    let within = if choose_grid { candidates::ranges(ranks)? } else { [[1, usize::MAX]; 2] };
     let mut steps = Vec::new();
     for halos in [halos_first, !halos_first] {
         let kind = if halos { &HALOS } else { &TRANSPOSES };

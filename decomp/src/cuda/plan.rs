@@ -92,7 +92,8 @@ impl GpuPlan {
         let reach = device.state().reach();
         let at = (device.address(words.base), words.bytes as u64);
         let near = reach.in_gpus() && blocks.legs.iter().all(|leg| reach.find(at.0, at.1, leg.link.pe).is_some());
-        let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors()) } else { None };
+        let sharers = device.runtime().gpu_sharers();
+        let room = if near { Room::for_rounds(&blocks, gpu.multiprocessors(), sharers) } else { None };
         let (kernels, counters) = (kernels.clone(), Counters::default());
         Ok(GpuPlan { kernels, blocks, words, rooms, beside, own, report, images, last, near, room, counters })
     }

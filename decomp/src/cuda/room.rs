@@ -2,8 +2,9 @@
 //!
 //! A launch that performs a whole round waits in many blocks. PEs may enqueue plans in different orders. If launches of
 //! several streams filled the GPU with waiting blocks, the blocks that the peers wait for might never run. So each plan
-//! reserves room for its blocks when it is made, and all plans together reserve only a share of the GPU. A plan without
-//! room meets the others in a launch of its own, of one block.
+//! reserves room for its blocks when it is made, and all plans together reserve only a share of the GPU, which is divided
+//! among the PEs that use this GPU: under CUDA's MPS their kernels run at once. A plan without room meets the others in a
+//! launch of its own, of one block.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,9 +29,10 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Reserves room for rounds of one launch. Returns `None` if they are too large, if they wait for no PE, or if no
-    /// room is left.
-    pub fn for_rounds(blocks: &Blocks, multiprocessors: u32) -> Option<Room> {
+    /// Reserves room for rounds of one launch on a GPU that so many PEs share. Returns `None` if they are too large, if
+    /// they wait for no PE, or if no room is left.
+    pub fn for_rounds(blocks: &Blocks, multiprocessors: u32, sharers: u32) -> Option<Room> {
+        let multiprocessors = multiprocessors / sharers.max(1);
         let wanted = wanted(blocks, multiprocessors)?;
         let take = |taken: u32| Some(taken + wanted).filter(|&all| all <= ALL * multiprocessors);
         TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
@@ -85,10 +87,10 @@ mod tests {
     fn plans_wait_in_a_share_of_the_gpu_and_no_more() {
         let multiprocessors = 100;
         // Blocks of two copies each.
-        let rooms = |count: usize| {
+        let rooms = |count: usize, sharers: u32| {
             let mut rooms = Vec::new();
-            while let Some(room) = Room::for_rounds(&blocks(2, count), multiprocessors) {
-                assert!(room.blocks() <= EACH * multiprocessors && room.blocks().is_multiple_of(2));
+            while let Some(room) = Room::for_rounds(&blocks(2, count), multiprocessors, sharers) {
+                assert!(room.blocks() * sharers <= EACH * multiprocessors && room.blocks().is_multiple_of(2));
                 rooms.push(room);
                 assert!(rooms.len() < 1000, "there is no end");
             }
@@ -96,14 +98,18 @@ mod tests {
         };
         let (large, small) = (100 * STEP, 20 * STEP * STEPS);
         for _ in 0..2 {
-            let all = rooms(large);
+            let all = rooms(large, 1);
             assert_eq!(all.iter().map(Room::blocks).sum::<u32>(), 300);
-            assert!(Room::for_rounds(&blocks(2, 1), multiprocessors).is_none());
+            assert!(Room::for_rounds(&blocks(2, 1), multiprocessors, 1).is_none());
             drop(all);
-            assert_eq!(rooms(small).len(), 7, "of 40 blocks each");
+            assert_eq!(rooms(small, 1).len(), 7, "of 40 blocks each");
         }
-        assert!(Room::for_rounds(&blocks(1, 1), multiprocessors).is_none(), "there is nobody to wait for");
-        assert!(Room::for_rounds(&blocks(2, 500 * STEP), multiprocessors).is_none(), "that is too large");
-        assert!(Room::for_rounds(&blocks(101, 1), multiprocessors).is_none(), "each copy has a block");
+        for sharers in [2, 5, 8] {
+            let of_one: u32 = rooms(STEP * STEPS, sharers).iter().map(Room::blocks).sum();
+            assert!(of_one > 0 && of_one * sharers <= 300, "{sharers} PEs: {of_one} blocks each");
+        }
+        assert!(Room::for_rounds(&blocks(1, 1), multiprocessors, 1).is_none(), "there is nobody to wait for");
+        assert!(Room::for_rounds(&blocks(2, 500 * STEP), multiprocessors, 1).is_none(), "that is too large");
+        assert!(Room::for_rounds(&blocks(101, 1), multiprocessors, 1).is_none(), "each copy has a block");
     }
 }

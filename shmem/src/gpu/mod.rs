@@ -44,7 +44,8 @@ use symrail_transport::Pe;
 use symrail_transport::env::{DeviceCopy, Settings};
 
 use pinned::Pinned;
-use shared::{Shared, gpu_of};
+use shared::Shared;
+pub use shared::gpu_of;
 
 use crate::barrier_plan::Plan;
 use crate::error::{Error, Result};
@@ -154,6 +155,12 @@ impl Runtime {
     /// There is none, or the driver reports an error.
     pub fn own_gpu(&self) -> Result<Arc<Gpu>> {
         self.gpu().map_or_else(|| gpu_of(self.my_pe()), |gpu| Ok(Arc::clone(gpu)))
+    }
+
+    /// The number of PEs of this host whose heaps are in the memory of this PE's GPU, this one included.
+    #[must_use]
+    pub fn gpu_sharers(&self) -> u32 {
+        self.comm().space.staged.as_ref().map_or(1, |staged| staged.sharers)
     }
 
     /// The GPU that the symmetric heap is in or pinned for, if there is one.

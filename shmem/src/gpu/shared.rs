@@ -13,8 +13,15 @@ use symrail_transport::env::Settings;
 use crate::error::Result;
 
 /// The GPU of a PE: the one current on this thread, or the one with the PE's number.
-pub(crate) fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
-    Ok(Gpu::open(Gpu::current().unwrap_or(me as i32 % Gpu::count().max(1)))?)
+///
+/// # Errors
+/// There is none, or the driver reports an error.
+pub fn gpu_of(me: Pe) -> Result<Arc<Gpu>> {
+    Ok(Gpu::open(ordinal(Gpu::current(), me, Gpu::count()))?)
+}
+
+fn ordinal(current: Option<i32>, me: Pe, count: i32) -> i32 {
+    current.unwrap_or(me as i32 % count.max(1))
 }
 
 /// This PE's heap and those of its peers.
@@ -85,5 +92,18 @@ impl Shared {
     /// This GPU's address of each PE's heap; 0 if it cannot access the heap.
     pub fn bases(&self) -> Vec<DevicePtr> {
         self.peers.bases()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pes_without_a_current_gpu_are_spread_over_all_gpus() {
+        let of = |current| [0, 1, 2, 3, 4].map(|me| ordinal(current, me, 4));
+        assert_eq!(of(None), [0, 1, 2, 3, 0]);
+        assert_eq!(of(Some(2)), [2; 5]);
+        assert_eq!(ordinal(None, 3, 0), 0, "opening it says that there is none");
     }
 }
