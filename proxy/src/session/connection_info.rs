@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use symrail_core::agreement::same;
 use symrail_core::encoding;
 use symrail_transport::env::AmoPath;
+use symrail_transport::ofi::variables;
 use symrail_transport::wire::PROTOCOL_VERSION;
 use symrail_transport::{Error, Pe, Result};
 
@@ -15,6 +16,8 @@ pub(super) struct ConnectionInfo {
     pub native_amo: bool,
     /// The fabric of its rails.
     pub fabric: String,
+    /// The size of `ofi_rxm`'s buffers: it connects only to peers with the same size.
+    pub rxm_buffers: String,
     /// The IB mode; empty where the backend is not ibverbs.
     pub ib_mode: String,
     /// The addresses of its rails, in lane order.
@@ -48,6 +51,8 @@ impl ConnectionInfo {
         let all = || all.iter().copied();
         same("the protocol version", all().map(|(pe, c)| (pe, c.version)))?;
         same("the fabric (SYMRAIL_TRANSPORT, SYMRAIL_LIBFABRIC_PROVIDER)", all().map(|(pe, c)| (pe, &c.fabric)))?;
+        let over_rxm = all().filter(|(_, c)| c.fabric.contains("ofi_rxm"));
+        same(variables::RXM_BUFFERS, over_rxm.map(|(pe, c)| (pe, &c.rxm_buffers)))?;
         same("SYMRAIL_IB_MODE", all().map(|(pe, c)| (pe, &c.ib_mode)))?;
         let amo_path = |native| if native { AmoPath::Native } else { AmoPath::Agent };
         same("SYMRAIL_AMO_PATH", all().map(|(pe, c)| (pe, amo_path(c.native_amo))))?;
@@ -67,6 +72,7 @@ mod tests {
             version: 1,
             native_amo: false,
             fabric: "tcp".into(),
+            rxm_buffers: String::new(),
             ib_mode: String::new(),
             rails: vec![vec![1], vec![2]],
             window: Vec::new(),
@@ -77,6 +83,16 @@ mod tests {
         let other = ConnectionInfo { fabric: "shm".into(), ..one.clone() };
         let error = ConnectionInfo::decode_all(&[one.encode(), other.encode()], 2).unwrap_err().to_string();
         assert!(error.contains("PE 1 has shm, PE 0 has tcp") && error.contains("PROVIDER"), "{error}");
+        let rxm = ["4304", "libfabric's default"].map(|size| ConnectionInfo {
+            fabric: "tcp;ofi_rxm".into(),
+            rxm_buffers: size.into(),
+            ..one.clone()
+        });
+        let error = ConnectionInfo::decode_all(&rxm.map(|info| info.encode()), 2).unwrap_err().to_string();
+        assert!(
+            error.contains("FI_OFI_RXM_BUFFER_SIZE differs: PE 1 has libfabric's default, PE 0 has 4304"),
+            "{error}"
+        );
         let staged = ConnectionInfo { window: vec![1; 16], ..one.clone() };
         let error = ConnectionInfo::decode_all(&[one.encode(), staged.encode()], 2).unwrap_err().to_string();
         assert!(error.contains("PE 1 has staging, PE 0 has none"), "{error}");

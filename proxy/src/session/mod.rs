@@ -52,6 +52,7 @@ use symrail_transport::backend::{self, Choice, HostPes};
 use symrail_transport::endpoint::command::{AtomicPriority, Priority};
 use symrail_transport::endpoint::{Addresses, Endpoint, Policy, Role};
 use symrail_transport::env::{GpuDirect, ProxyPoll, Settings};
+use symrail_transport::ofi::variables;
 use symrail_transport::rail::{Rail, RailCaps};
 use symrail_transport::region::Segment;
 use symrail_transport::{Error, Pe, Result};
@@ -190,6 +191,7 @@ impl Session {
             version: ConnectionInfo::VERSION,
             native_amo,
             fabric: rails.first().map_or_else(String::new, |c| c.provider.clone()),
+            rxm_buffers: variables::in_force(variables::RXM_BUFFERS),
             ib_mode: choice.ib_mode.as_ref().map_or_else(String::new, |(mode, _)| mode.to_string()),
             rails: endpoint.addresses(),
             window: Vec::new(),

@@ -35,12 +35,12 @@ pub fn markdown() -> String {
     );
     out.push_str(
         "\n## libfabric's own variables\n\n\
-         libfabric, and libraries that come with it, read some settings from the environment only. Where the defaults\n\
-         cost memory that Symrail has no use for, or bring signal handlers, `symrail run` sets other values for the PEs\n\
-         that it starts, unless you have set them (`transport/src/ofi/variables.rs` says why each). A PE that was started\n\
-         otherwise sets them itself when it joins, if it has one thread only at that moment: an environment must not be\n\
-         changed while other threads may read it. Else it does without, and says so in the log at level `info`; set them\n\
-         yourself then.\n\n\
+         libfabric and its libraries read some settings from the environment only. Where defaults cost unused\n\
+         memory, or bring signal handlers, `symrail run` sets other values for its PEs, unless you have\n\
+         (`transport/src/ofi/variables.rs` says why each). Other PEs and agents set them when they join, if they\n\
+         have one thread only at that moment: an environment must not be changed while other threads may read it.\n\
+         Else, as after `import numpy`, they take 65 MB more for each rail over TCP, and say so in the log at level\n\
+         `info`; set them yourself then, for all alike.\n\n\
          | name | value |\n|---|---|\n",
     );
     for (name, value) in DEFAULTS {
