@@ -153,6 +153,20 @@ fn a_context_does_not_wait_for_what_another_has_under_way() {
 }
 
 #[test]
+fn no_team_has_no_pointers() {
+    teams("none", 2, &LAYOUTS);
+}
+
+/// Runs a part of `teams.c`.
+fn teams(part: &str, pes: u32, layouts: &[Layout]) {
+    let Some(program) = compile("teams.c") else { return };
+    for &layout in layouts {
+        let outcome = run(&program, &[part], pes, layout, &[]);
+        assert_eq!(outcome.code, Some(0), "{part}, {layout:?}: {}", outcome.said);
+    }
+}
+
+#[test]
 fn a_put_behind_another_goes_out_although_its_pe_computes() {
     let Some(program) = compile("left_behind.c") else { return };
     run_well(&program, 2, Layout::Wire);

@@ -130,8 +130,11 @@ export! {
     }
 
     ["shmem_team_ptr"] fn(handle: TeamHandle, address: *const c_void, pe: c_int) -> *mut c_void {
-        let team = team(NAME, handle);
-        let (runtime, pe) = (&job(NAME).runtime, check(NAME, team.pe(pe.into())));
+        let runtime = &job(NAME).runtime;
+        if handle == INVALID {
+            return std::ptr::null_mut();
+        }
+        let pe = check(NAME, team(NAME, handle).pe(pe.into()));
         if pe == runtime.my_pe() && runtime.is_symmetric(address.cast(), 1) {
             return address.cast_mut();
         }
