@@ -26,6 +26,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("comparison", &["shmem_int_wait_until: 99 is no comparison"]),
     ("signal", &["shmem_int_put_signal: 7 is no signal operation"]),
     ("destroyed_context", &["shmem_ctx_int_p: the context does not exist"]),
+    ("context_of_destroyed_team", &["shmem_ctx_int_p: the context does not exist; was it destroyed, or its team?"]),
     ("invalid_context", &["shmem_ctx_int_p: the context is SHMEM_CTX_INVALID"]),
     ("invalid_team", &["shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),
     ("not_in_team", &["PE 1: shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),

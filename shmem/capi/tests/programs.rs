@@ -153,6 +153,11 @@ fn a_context_does_not_wait_for_what_another_has_under_way() {
 }
 
 #[test]
+fn contexts_end_with_their_team() {
+    teams("contexts", 2, &LAYOUTS);
+}
+
+#[test]
 fn a_split_in_rows_and_columns_makes_both_teams_or_none() {
     teams("full", 4, &[Layout::Mapped, Layout::Hosts(2)]);
 }

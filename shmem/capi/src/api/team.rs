@@ -7,7 +7,9 @@ use symrail::Group;
 use symrail_core::CPointer;
 
 use crate::fail::{check, fail};
-use crate::handle::{INVALID, TEAM_SHARED, TEAM_WORLD, TeamHandle, UsedTeam, drop_team, find_team, keep_team, team};
+use crate::handle::{
+    INVALID, TEAM_SHARED, TEAM_WORLD, TeamHandle, UsedTeam, drop_contexts_of, drop_team, find_team, keep_team, team,
+};
 use crate::job::job;
 
 /// `shmem_team_config_t`
@@ -39,8 +41,10 @@ fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int) -> Option<Team
     }
 }
 
-/// Destroys a team that the program has made.
+/// Destroys a team that the program has made, and the contexts made of it before: once the others arrive, what this PE
+/// put through them is delivered.
 fn destroy(function: &str, handle: TeamHandle) {
+    drop_contexts_of(handle).for_each(|context| check(function, context.destroy()));
     let Some(made) = drop_team(handle) else { fail(function, &"the team does not exist; was it destroyed before?") };
     match Arc::try_unwrap(made) {
         Ok(made) => check(function, made.team.destroy()),

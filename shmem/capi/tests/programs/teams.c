@@ -1,15 +1,45 @@
-/* What becomes of teams: of a split that fails, and of no team at all. */
+/* What becomes of teams: of the contexts of one that is destroyed, of a split that fails, and of no team at all. */
 
 #include "check.h"
+#include <stdlib.h>
 #include <string.h>
 
-enum { PLACES = 64 };
+enum { BYTES = 16 << 20, CONTEXTS = 600, PLACES = 64 };
 
 static shmem_team_t all_pes(void)
 {
     shmem_team_t team;
     CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, shmem_n_pes(), NULL, 0, &team) == 0);
     return team;
+}
+
+/* A context ends with its team: what it has put is delivered, and its place is free. */
+static void contexts(void)
+{
+    const int next = (shmem_my_pe() + 1) % shmem_n_pes();
+    char *const target = shmem_calloc(BYTES, 1), *const source = malloc(BYTES);
+    CHECK(target && source);
+    memset(source, 1, BYTES);
+    shmem_team_t team = all_pes();
+    shmem_ctx_t context;
+    CHECK(shmem_team_create_ctx(team, 0, &context) == 0);
+    shmem_ctx_putmem_nbi(context, target, source, BYTES, next);
+    shmem_team_destroy(team);
+    memset(source, 2, BYTES);
+    for (int i = 0; i < BYTES; i++) CHECK(target[i] == 1);
+    free(source);
+
+    /* Twice as many as a PE can have at a time; the one of another team remains. */
+    shmem_ctx_t other;
+    CHECK(shmem_ctx_create(0, &other) == 0);
+    for (int round = 0; round < 3; round++) {
+        team = all_pes();
+        for (int i = 0; i < CONTEXTS; i++) CHECK(shmem_team_create_ctx(team, 0, &context) == 0);
+        shmem_team_destroy(team);
+    }
+    CHECK(shmem_ctx_get_team(other, &team) == 0 && team == SHMEM_TEAM_WORLD);
+    shmem_ctx_destroy(other);
+    shmem_free(target);
 }
 
 /* One place is left: a split that needs two makes none, and takes none. */
@@ -41,7 +71,8 @@ int main(int argc, char **argv)
 {
     shmem_init();
     CHECK(argc == 2);
-    if (strcmp(argv[1], "full") == 0) full();
+    if (strcmp(argv[1], "contexts") == 0) contexts();
+    else if (strcmp(argv[1], "full") == 0) full();
     else if (strcmp(argv[1], "none") == 0) none();
     else shmem_global_exit(9);
     shmem_finalize();
