@@ -225,6 +225,30 @@ fn a_program_has_all_of_the_heap_that_it_asked_for() {
 }
 
 #[test]
+fn the_heap_size_is_read_as_the_specification_says() {
+    let Some(program) = compile("teams.c") else { return };
+    let heap = |env: &[(&str, &str)]| {
+        let outcome = run(&program, &["none"], 1, Layout::Mapped, &[&[("SMA_INFO", "1")], env].concat());
+        let said = outcome.said.split("symmetric heaps of ").nth(1).and_then(|rest| rest.split(' ').next());
+        let size = said.and_then(|size| size.parse::<usize>().ok());
+        (outcome.code == Some(0)).then_some(size).flatten().ok_or(outcome.said)
+    };
+    // What the runtime adds for itself.
+    let own = heap(&[("SHMEM_SYMMETRIC_SIZE", "0")]).unwrap();
+    let sizes =
+        [("20m", 20 << 20), ("20kk", 20 << 10), (".5M etc.", 512 << 10), ("3.1M", 3_250_586), ("1e6", 1_000_000)];
+    for (text, bytes) in sizes {
+        assert_eq!(heap(&[("SHMEM_SYMMETRIC_SIZE", text)]), Ok(own + bytes), "{text}");
+    }
+    assert_eq!(heap(&[("SMA_SYMMETRIC_SIZE", "20m")]), Ok(own + (20 << 20)));
+    assert_eq!(heap(&[("SMA_SYMMETRIC_SIZE", "20m"), ("SHMEM_SYMMETRIC_SIZE", "30m")]), Ok(own + (30 << 20)));
+    for text in ["-1", "m", "20x", "inf", "nan"] {
+        let refused = heap(&[("SMA_SYMMETRIC_SIZE", text)]).unwrap_err();
+        assert!(refused.contains(&format!("SMA_SYMMETRIC_SIZE={text}: not accepted")), "{text}: {refused}");
+    }
+}
+
+#[test]
 fn the_wrapper_shows_what_it_would_do() {
     let output = Command::new(built().join("symrail")).args(["cc", "--show", "-c", "a.c"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
