@@ -63,6 +63,14 @@ fn teams() -> std::sync::MutexGuard<'static, Vec<Option<Arc<MadeTeam>>>> {
     symrail_core::lock(&TEAMS)
 }
 
+/// Completes the operations on all contexts that the program has not destroyed; the first error is returned.
+pub fn quiet_contexts() -> symrail::Result<()> {
+    let quiet = |made: &MadeContext| {
+        symrail_core::lock(&made.context).as_ref().map_or(Ok(()), |context| context.operations().quiet())
+    };
+    CONTEXTS.iter().map(quiet).fold(Ok(()), Result::and)
+}
+
 /// Forgets all teams and contexts.
 pub fn forget_all() {
     teams().clear();

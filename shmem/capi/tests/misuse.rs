@@ -197,6 +197,17 @@ fn a_program_that_does_not_finalize_waits_for_a_late_pe() {
 }
 
 #[test]
+fn an_error_of_a_context_that_is_not_destroyed_ends_the_job() {
+    let Some(program) = compile("unfinished.c") else { return };
+    for (way, function) in [("finalize", "shmem_finalize"), ("return", "exit"), ("threads", "exit")] {
+        let outcome = run(&program, &[way], 2, Layout::Hosts(2), &[("SYMRAIL_LOG", "error")]);
+        assert_eq!(outcome.code, Some(1), "{way}: {}", outcome.said);
+        let error = format!("PE 0: {function}: put of 33554432 bytes to PE 1 over rail");
+        assert!(outcome.said.contains(&error), "{way}: {}", outcome.said);
+    }
+}
+
+#[test]
 fn a_limit_on_the_size_of_files_is_an_error() {
     let Some(program) = compile("statics.c") else { return };
     let symrail = support::built().join("symrail");
