@@ -63,6 +63,14 @@ fn teams() -> std::sync::MutexGuard<'static, Vec<Option<Arc<MadeTeam>>>> {
     symrail_core::lock(&TEAMS)
 }
 
+/// Completes the operations on all contexts that the program has not destroyed; the first error is returned.
+pub fn quiet_contexts() -> symrail::Result<()> {
+    let quiet = |made: &MadeContext| {
+        symrail_core::lock(&made.context).as_ref().map_or(Ok(()), |context| context.operations().quiet())
+    };
+    CONTEXTS.iter().map(quiet).fold(Ok(()), Result::and)
+}
+
 /// Forgets all teams and contexts.
 pub fn forget_all() {
     teams().clear();
@@ -102,6 +110,15 @@ pub fn drop_context(context: Context) -> Option<(RustContext, c_long)> {
     Some((made.take()?, made.options.load(Ordering::Relaxed)))
 }
 
+/// Forgets the contexts of a team, and returns them. Those with `SHMEM_CTX_PRIVATE` are among them: the program should
+/// have destroyed them before, and the team's handle, which they name, may be another team's next.
+pub fn drop_contexts_of(team: TeamHandle) -> impl Iterator<Item = RustContext> {
+    let of_team = move |made: &MadeContext| {
+        made.exists.load(Ordering::Acquire) && made.team.load(Ordering::Relaxed) == team.addr()
+    };
+    CONTEXTS.iter().filter(move |made| of_team(made)).filter_map(MadeContext::take)
+}
+
 /// The team of a context.
 pub fn team_of_context(function: &str, context: Context) -> TeamHandle {
     std::ptr::without_provenance_mut(made_context(function, context).1.team.load(Ordering::Relaxed))
@@ -113,7 +130,7 @@ fn made_context(function: &str, context: Context) -> (usize, &'static MadeContex
     match find_context(context) {
         Some(found) => found,
         None if context == INVALID => fail(function, &"the context is SHMEM_CTX_INVALID"),
-        None => fail(function, &"the context does not exist; was it destroyed?"),
+        None => fail(function, &"the context does not exist; was it destroyed, or its team?"),
     }
 }
 

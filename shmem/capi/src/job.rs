@@ -8,6 +8,7 @@ use symrail::{ActiveSets, Group, Runtime, Settings, Team};
 
 use crate::environment;
 use crate::fail::{check, fail};
+use crate::handle;
 use crate::streams;
 
 /// A joined job.
@@ -145,7 +146,9 @@ fn leave_for(function: &str, phase: u8) {
     }
     let job = job(function);
     PHASE.store(phase, Ordering::Release);
-    crate::handle::forget_all();
+    // Errors of contexts that are only dropped would not reach the program.
+    check(function, handle::quiet_contexts());
+    handle::forget_all();
     drop(symrail_core::lock(&job.device).take());
     check(function, job.runtime.clone().finalize());
 }
@@ -173,6 +176,7 @@ fn leave_at_exit() {
         leave_for("exit", ENDED);
     } else if !job.runtime.is_forked() {
         PHASE.store(ENDED, Ordering::Release);
+        check("exit", handle::quiet_contexts());
         check("exit", job.runtime.leave());
     }
 }

@@ -26,6 +26,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("comparison", &["shmem_int_wait_until: 99 is no comparison"]),
     ("signal", &["shmem_int_put_signal: 7 is no signal operation"]),
     ("destroyed_context", &["shmem_ctx_int_p: the context does not exist"]),
+    ("context_of_destroyed_team", &["shmem_ctx_int_p: the context does not exist; was it destroyed, or its team?"]),
     ("invalid_context", &["shmem_ctx_int_p: the context is SHMEM_CTX_INVALID"]),
     ("invalid_team", &["shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),
     ("not_in_team", &["PE 1: shmem_int_sum_reduce: the team is SHMEM_TEAM_INVALID"]),
@@ -192,6 +193,17 @@ fn a_program_that_does_not_finalize_waits_for_a_late_pe() {
             let warned = format!("PE 0 has waited in {awaited} for");
             assert!(outcome.said.contains(&warned), "{way}, {layout:?}: not {warned:?} in: {}", outcome.said);
         });
+    }
+}
+
+#[test]
+fn an_error_of_a_context_that_is_not_destroyed_ends_the_job() {
+    let Some(program) = compile("unfinished.c") else { return };
+    for (way, function) in [("finalize", "shmem_finalize"), ("return", "exit"), ("threads", "exit")] {
+        let outcome = run(&program, &[way], 2, Layout::Hosts(2), &[("SYMRAIL_LOG", "error")]);
+        assert_eq!(outcome.code, Some(1), "{way}: {}", outcome.said);
+        let error = format!("PE 0: {function}: put of 33554432 bytes to PE 1 over rail");
+        assert!(outcome.said.contains(&error), "{way}: {}", outcome.said);
     }
 }
 

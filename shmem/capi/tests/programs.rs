@@ -153,6 +153,30 @@ fn a_context_does_not_wait_for_what_another_has_under_way() {
 }
 
 #[test]
+fn contexts_end_with_their_team() {
+    teams("contexts", 2, &LAYOUTS);
+}
+
+#[test]
+fn a_split_in_rows_and_columns_makes_both_teams_or_none() {
+    teams("full", 4, &[Layout::Mapped, Layout::Hosts(2)]);
+}
+
+#[test]
+fn no_team_has_no_pointers() {
+    teams("none", 2, &LAYOUTS);
+}
+
+/// Runs a part of `teams.c`.
+fn teams(part: &str, pes: u32, layouts: &[Layout]) {
+    let Some(program) = compile("teams.c") else { return };
+    for &layout in layouts {
+        let outcome = run(&program, &[part], pes, layout, &[]);
+        assert_eq!(outcome.code, Some(0), "{part}, {layout:?}: {}", outcome.said);
+    }
+}
+
+#[test]
 fn a_put_behind_another_goes_out_although_its_pe_computes() {
     let Some(program) = compile("left_behind.c") else { return };
     run_well(&program, 2, Layout::Wire);
@@ -197,6 +221,30 @@ fn a_program_has_all_of_the_heap_that_it_asked_for() {
     for pes in [1, 4] {
         let outcome = run(&program, &[], pes, Layout::Mapped, &[("SHMEM_SYMMETRIC_SIZE", "16M")]);
         assert_eq!(outcome.code, Some(0), "{}", outcome.said);
+    }
+}
+
+#[test]
+fn the_heap_size_is_read_as_the_specification_says() {
+    let Some(program) = compile("teams.c") else { return };
+    let heap = |env: &[(&str, &str)]| {
+        let outcome = run(&program, &["none"], 1, Layout::Mapped, &[&[("SMA_INFO", "1")], env].concat());
+        let said = outcome.said.split("symmetric heaps of ").nth(1).and_then(|rest| rest.split(' ').next());
+        let size = said.and_then(|size| size.parse::<usize>().ok());
+        (outcome.code == Some(0)).then_some(size).flatten().ok_or(outcome.said)
+    };
+    // What the runtime adds for itself.
+    let own = heap(&[("SHMEM_SYMMETRIC_SIZE", "0")]).unwrap();
+    let sizes =
+        [("20m", 20 << 20), ("20kk", 20 << 10), (".5M etc.", 512 << 10), ("3.1M", 3_250_586), ("1e6", 1_000_000)];
+    for (text, bytes) in sizes {
+        assert_eq!(heap(&[("SHMEM_SYMMETRIC_SIZE", text)]), Ok(own + bytes), "{text}");
+    }
+    assert_eq!(heap(&[("SMA_SYMMETRIC_SIZE", "20m")]), Ok(own + (20 << 20)));
+    assert_eq!(heap(&[("SMA_SYMMETRIC_SIZE", "20m"), ("SHMEM_SYMMETRIC_SIZE", "30m")]), Ok(own + (30 << 20)));
+    for text in ["-1", "m", "20x", "inf", "nan"] {
+        let refused = heap(&[("SMA_SYMMETRIC_SIZE", text)]).unwrap_err();
+        assert!(refused.contains(&format!("SMA_SYMMETRIC_SIZE={text}: not accepted")), "{text}: {refused}");
     }
 }
 

@@ -48,7 +48,7 @@ export! {
             tracing::debug!(options, "a context is destroyed");
             check(NAME, made.destroy());
         } else {
-            fail(NAME, &"the context does not exist; was it destroyed before?");
+            fail(NAME, &"the context does not exist; was it destroyed before, or its team?");
         }
     }
 

@@ -7,7 +7,9 @@ use symrail::Group;
 use symrail_core::CPointer;
 
 use crate::fail::{check, fail};
-use crate::handle::{INVALID, TEAM_SHARED, TEAM_WORLD, TeamHandle, UsedTeam, drop_team, find_team, keep_team, team};
+use crate::handle::{
+    INVALID, TEAM_SHARED, TEAM_WORLD, TeamHandle, UsedTeam, drop_contexts_of, drop_team, find_team, keep_team, team,
+};
 use crate::job::job;
 
 /// `shmem_team_config_t`
@@ -27,18 +29,27 @@ fn wanted_contexts(function: &str, config: CPointer<Config>, mask: c_long) -> c_
     config.get().filter(|_| mask != 0).map_or(0, |config| config.num_contexts)
 }
 
-/// Makes a team of a part of `parent`. Returns `false` if the parent has no area left for another.
-fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int, new: CPointer<TeamHandle>) -> bool {
-    let (handle, ok) = match parent.split(part) {
-        Ok(Some(team)) => (keep_team(team, contexts), true),
-        Ok(None) => (INVALID, true),
+/// Makes a team of a part of `parent`: `INVALID` on PEs that are not in the part. `None` if the parent has no area left
+/// for another.
+fn split(parent: &UsedTeam, part: Option<Group>, contexts: c_int) -> Option<TeamHandle> {
+    match parent.split(part) {
+        Ok(made) => Some(made.map_or(INVALID, |team| keep_team(team, contexts))),
         Err(error) => {
             tracing::warn!("{error}");
-            (INVALID, false)
+            None
         }
-    };
-    new.set(handle);
-    ok
+    }
+}
+
+/// Destroys a team that the program has made, and the contexts made of it before: once the others arrive, what this PE
+/// put through them is delivered.
+fn destroy(function: &str, handle: TeamHandle) {
+    drop_contexts_of(handle).for_each(|context| check(function, context.destroy()));
+    let Some(made) = drop_team(handle) else { fail(function, &"the team does not exist; was it destroyed before?") };
+    match Arc::try_unwrap(made) {
+        Ok(made) => check(function, made.team.destroy()),
+        Err(_) => fail(function, &"another thread is using the team"),
+    }
 }
 
 fn index(found: Option<u32>) -> c_int {
@@ -80,7 +91,9 @@ export! {
         let Some(parent) = find_team(job(NAME), parent) else { return 1 };
         // All PEs of the parent pass the same numbers, so all of them return here.
         let Some(part) = parent.group().part(start.into(), stride.into(), size.into()) else { return 1 };
-        (!split(&parent, part, contexts, new)).into()
+        let made = split(&parent, part, contexts);
+        new.set(made.unwrap_or(INVALID));
+        made.is_none().into()
     }
 
     ["shmem_team_split_2d"]
@@ -105,8 +118,18 @@ export! {
         let row = parent.group().part(y * width, 1, width.min(size - y * width)).flatten();
         let column = parent.group().part(x, width, (size - x + width - 1) / width).flatten();
         // Both splits are collective, so the second one runs even if the first has failed.
-        let x = split(&parent, row, x_contexts, x_team);
-        (!(split(&parent, column, y_contexts, y_team) && x)).into()
+        match (split(&parent, row, x_contexts), split(&parent, column, y_contexts)) {
+            (Some(x), Some(y)) => {
+                x_team.set(x);
+                y_team.set(y);
+                0
+            }
+            // The program gets both teams or none, so that no place is kept that it does not know of.
+            (x, y) => {
+                [x, y].into_iter().flatten().for_each(|made| destroy(NAME, made));
+                1
+            }
+        }
     }
 
     ["shmem_team_destroy"] fn(handle: TeamHandle) {
@@ -116,11 +139,7 @@ export! {
             TEAM_WORLD | TEAM_SHARED => fail(NAME, &"the predefined teams cannot be destroyed"),
             _ => {}
         }
-        let Some(made) = drop_team(handle) else { fail(NAME, &"the team does not exist; was it destroyed before?") };
-        match Arc::try_unwrap(made) {
-            Ok(made) => check(NAME, made.team.destroy()),
-            Err(_) => fail(NAME, &"another thread is using the team"),
-        }
+        destroy(NAME, handle);
     }
 
     ["shmem_team_sync"] fn(handle: TeamHandle) -> c_int {
@@ -130,8 +149,11 @@ export! {
     }
 
     ["shmem_team_ptr"] fn(handle: TeamHandle, address: *const c_void, pe: c_int) -> *mut c_void {
-        let team = team(NAME, handle);
-        let (runtime, pe) = (&job(NAME).runtime, check(NAME, team.pe(pe.into())));
+        let runtime = &job(NAME).runtime;
+        if handle == INVALID {
+            return std::ptr::null_mut();
+        }
+        let pe = check(NAME, team(NAME, handle).pe(pe.into()));
         if pe == runtime.my_pe() && runtime.is_symmetric(address.cast(), 1) {
             return address.cast_mut();
         }

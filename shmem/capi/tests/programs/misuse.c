@@ -118,6 +118,13 @@ int main(int argc, char **argv)
     MISTAKE(comparison) shmem_int_wait_until(&word, 99, 1);
     MISTAKE(signal) { static uint64_t s; shmem_int_put_signal(words, others, 1, &s, 1, 7, next); }
     MISTAKE(destroyed_context) { shmem_ctx_destroy(ctx); shmem_ctx_int_p(ctx, &word, 1, next); }
+    MISTAKE(context_of_destroyed_team) {
+        shmem_team_t all;
+        CHECK(shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, n, NULL, 0, &all) == 0);
+        CHECK(shmem_team_create_ctx(all, 0, &ctx) == 0);
+        shmem_team_destroy(all);
+        shmem_ctx_int_p(ctx, &word, 1, next);
+    }
     MISTAKE(invalid_context) shmem_ctx_int_p(SHMEM_CTX_INVALID, &word, 1, next);
     MISTAKE(invalid_team) shmem_int_sum_reduce(SHMEM_TEAM_INVALID, words, others, 1);
     MISTAKE(not_in_team) { if (me % 2 == 1) shmem_int_sum_reduce(evens, words, others, 1); }

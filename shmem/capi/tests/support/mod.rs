@@ -93,7 +93,7 @@ pub fn job(command: &mut Command) -> Outcome {
 /// A command without a user's settings.
 pub fn command(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
-    libraries::remove_settings(&mut command, &["SYMRAIL_"]);
+    libraries::remove_settings(&mut command, &["SYMRAIL_", "SHMEM_", "SMA_"]);
     command
 }
 
