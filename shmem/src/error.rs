@@ -107,7 +107,10 @@ pub enum Error {
         heap_bytes: usize,
     },
     /// No range of a [`TeamHeap`](crate::TeamHeap) is free on all PEs of a team.
-    #[error("PE {pe}: no {bytes} bytes are free on all PEs of the team in a team heap of {heap_bytes}; make it larger")]
+    #[error(
+        "PE {pe}: no {bytes} bytes are free on all PEs of the team in a team heap of {heap_bytes}; make it larger \
+         (heap_bytes), and with it the symmetric heap (SYMRAIL_HEAP_SIZE)"
+    )]
     TeamHeapFull {
         /// This PE.
         pe: Pe,

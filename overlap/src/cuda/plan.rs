@@ -52,8 +52,9 @@ macro_rules! rounds {
             /// the stream has completed the round. Nothing else writes to the operands until then.
             ///
             /// # Errors
-            /// [`Poisoned`](symrail::rounds::Error::Poisoned) after an error; an error of the driver or of cuBLASLt.
-            /// [`check`](Self::check) reports errors of peers.
+            /// An error of the driver or of cuBLASLt: then this rank signals the others that it gave up.
+            /// [`Poisoned`](symrail::rounds::Error::Poisoned) after an error. [`check`](Self::check) reports errors of
+            /// peers.
             pub unsafe fn post(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
                 // SAFETY: the caller's promise.
                 unsafe { self.0.post(stream, operands) }

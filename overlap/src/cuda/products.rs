@@ -21,7 +21,8 @@ use crate::products::agree;
 use crate::shards::{Schedule, Shards};
 use crate::weight::Layout;
 
-/// The plans that a team has made on GPUs. When the heap is full, earlier plans are freed.
+/// The plans that a team has made on GPUs. When the heap is full, earlier plans are freed, but not those of captured
+/// rounds: a graph may be replayed at any time, and its kernels use the plan's memory here and at the other ranks.
 pub struct GpuProducts {
     pieces: Option<usize>,
     /// Whether the proxy moves rows, once a call has found out.
@@ -41,6 +42,8 @@ struct Known {
     agreed: Agreed,
     schedule: Schedule,
     plan: GpuPlan,
+    /// Whether this rank has captured a round.
+    captured: bool,
 }
 
 /// The parameters that are the same on all ranks.
@@ -153,9 +156,11 @@ impl GpuProducts {
     /// host, or not at all if their shards are `known` and there is a plan.
     ///
     /// # Errors
-    /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new). If the arguments of a rank do not match each
-    /// other, all ranks that compare them get an error; ranks that do not compare wait for that rank in vain. If
-    /// cuBLASLt does not support a rank's factors, that rank gets an error and signals the others that it gave up.
+    /// As for [`GpuAllGatherMatmul::new`](super::GpuAllGatherMatmul::new), where
+    /// [`TeamHeapFull`](symrail::Error::TeamHeapFull) means that the heap has no space beside the plans of captured
+    /// rounds. If the arguments of a rank do not match each other, all ranks that compare them get an error; ranks that
+    /// do not compare wait for that rank in vain. If cuBLASLt does not support a rank's factors, that rank gets an error
+    /// and signals the others that it gave up.
     pub fn agree(&mut self, team: &Team, passed: &GpuPassed) -> Result<GpuRound> {
         let (rt, product, gathers) = (self.heap.runtime(), passed.product(), passed.reduced.is_none());
         let [of_rows, _, of_product] = passed.numbers;
@@ -187,7 +192,7 @@ impl GpuProducts {
             Some(place) => place,
             None => self.make(team, agreed, passed)?,
         };
-        let Known { number, agreed, schedule, plan } = &mut self.plans[place];
+        let Known { number, agreed, schedule, plan, .. } = &mut self.plans[place];
         let multiplication = passed.shape(agreed.shards.clone(), *schedule).multiplication();
         plan.set_multiplication(multiplication);
         // cuBLASLt may refuse one rank's factors alone. That rank then signals the others.
@@ -208,7 +213,8 @@ impl GpuProducts {
     pub unsafe fn post(&mut self, stream: &Stream, round: &GpuRound, operands: &Operands, gathered: u64) -> Result<()> {
         let (pe, product) = (self.heap.runtime().my_pe(), round.product.name());
         let known = self.plans.iter_mut().find(|known| known.number == round.plan);
-        let Known { plan, agreed, .. } = known.ok_or(Error::NoPlan { pe, product })?;
+        let Known { plan, agreed, captured, .. } = known.ok_or(Error::NoPlan { pe, product })?;
+        *captured |= stream.is_capturing()?;
         plan.set_multiplication(round.multiplication);
         // SAFETY: the caller's promise.
         unsafe { plan.post(stream, operands) }?;
@@ -241,7 +247,8 @@ impl GpuProducts {
         self.plans.iter_mut().try_for_each(|known| known.plan.check())
     }
 
-    /// Returns the plans' memory to the heap. Collective over the team.
+    /// Returns the plans' memory to the heap. Graphs that have captured rounds are not replayed any more. Collective
+    /// over the team.
     ///
     /// # Errors
     /// An error of the driver; an error that names a peer that does not answer.
@@ -269,7 +276,22 @@ impl GpuProducts {
         Ok(Schedule::choose_by_proxy(&agreed.shards, row_bytes, work[0] as usize))
     }
 
-    /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.
+    /// Frees the plans of which no rank has captured a round. Collective over the team.
+    fn evict(&mut self, team: &Team) -> Result<()> {
+        team.compare("making room for a plan", &[("the number of plans", self.plans.len() as u64)])?;
+        let mut captured: Vec<u64> = self.plans.iter().map(|known| known.captured.into()).collect();
+        team.max_of_all(&mut captured)?;
+        for (known, captured) in std::mem::take(&mut self.plans).into_iter().zip(captured) {
+            if captured == 0 {
+                known.plan.free(team)?;
+            } else {
+                self.plans.push(known);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a plan. If the heap has no space for it beside the earlier plans, makes room first.
     fn make(&mut self, team: &Team, agreed: Agreed, passed: &GpuPassed) -> Result<usize> {
         let schedule = self.schedule(team, &agreed, passed)?;
         let shape = &passed.shape(agreed.shards.clone(), schedule);
@@ -280,14 +302,14 @@ impl GpuProducts {
         };
         let plan = match make() {
             Err(Error::Runtime(symrail::Error::TeamHeapFull { .. })) => {
-                self.free(team)?;
+                self.evict(team)?;
                 make()?
             }
             made => made?,
         };
         self.lt.get_or_insert_with(|| Arc::clone(&plan.lt));
         self.made += 1;
-        self.plans.push(Known { number: self.made, agreed, schedule, plan });
+        self.plans.push(Known { number: self.made, agreed, schedule, plan, captured: false });
         Ok(self.plans.len() - 1)
     }
 }

@@ -35,9 +35,18 @@ impl GpuPlan {
             return Err(rounds::Error::Poisoned { pe, what, why: None }.into());
         }
         self.kernels.device().runtime().check_joined()?;
+        // The kernel that has reported an error has signalled the others.
         self.reported()?;
+        // SAFETY: the caller's promise.
+        unsafe { self.enqueue(stream, operands) }.inspect_err(|error| self.give_up(error))
+    }
+
+    /// Enqueues the steps of a round. After an error some may have been enqueued.
+    ///
+    /// # Safety
+    /// As for [`GpuAllGatherMatmul::post`].
+    unsafe fn enqueue(&mut self, stream: &Stream, operands: &Operands) -> Result<()> {
         self.choose(operands)?;
-        self.broken = true;
         let plan = self.own.at().get();
         if let Some(delay) = self.next_delay() {
             self.kernels.delay(stream, delay)?;
@@ -48,7 +57,6 @@ impl GpuPlan {
                 let operands = Operands { scales: self.scales(stream, operands.scales)?, ..*operands };
                 self.post_at_once(at_once, stream, &operands)
             }?;
-            self.broken = false;
             return Ok(());
         }
         // SAFETY: the plan exists; the caller keeps it and the operands valid.
@@ -86,7 +94,6 @@ impl GpuPlan {
             event.record(lane)?;
             stream.wait_for(event)?;
         }
-        self.broken = false;
         Ok(())
     }
 

@@ -14,9 +14,10 @@ class Group(Freed):
     (by default, that of all PEs).
 
     `heap_bytes` of each PE's symmetric heap are for products: all rows of a call, and twice the sums of a reduction.
-    Plans of earlier calls are kept there while there is space. The largest share of rows is split into `pieces` pieces,
-    which move while others are multiplied; with 0 all rows move before or after one product; by default sizes determine
-    the number. All PEs pass the same.
+    Plans of earlier calls are kept there while there is space, those of calls that a CUDA graph has captured until
+    `free`: HeapExhaustedError if there is no space beside these. The largest share of rows is split into `pieces`
+    pieces, which move while others are multiplied; with 0 all rows move before or after one product; by default sizes
+    determine the number. All PEs pass the same.
 
     A call waits for ranks that live for at most `timeout` seconds altogether, by default without a limit, also while it
     makes or frees memory: TimeoutError, whose `pes` are those ranks.
@@ -61,5 +62,5 @@ class Group(Freed):
         self._products.check()
 
     def free(self) -> None:
-        """Frees the memory. Collective over all PEs."""
+        """Frees the memory; captured graphs are not replayed after it. Collective over all PEs."""
         self._products.free()

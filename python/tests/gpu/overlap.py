@@ -10,7 +10,7 @@ import torch
 
 import symrail
 import symrail.overlap as overlap
-from symrail.errors import ArgumentError, SymrailError, TimeoutError
+from symrail.errors import ArgumentError, HeapExhaustedError, SymrailError, TimeoutError
 
 REPLAYS = int(os.environ.get("REPLAYS", "200"))
 # Bytes of the symmetric heap for each group; and for the largest measured shape.
@@ -146,6 +146,50 @@ def replayed(group: overlap.Group, shape, dtype) -> None:
             case.check(results, f"replay {replay}")
 
 
+def kept() -> None:
+    """When the heap is full, plans of captured rounds stay, also those that one rank alone has captured. Others make
+    room."""
+    stream, dtype = torch.cuda.Stream(), torch.bfloat16
+
+    def gather(group: overlap.Group, case: Case) -> torch.Tensor:
+        weight = case.weights[symrail.my_pe()]
+        return overlap.all_gather_matmul(case.x[case.own], weight, group=group, all_rows=case.rows)
+
+    def check(case: Case, result: torch.Tensor, what: str) -> None:
+        torch.cuda.synchronize()
+        case.group.check()
+        near(result, case.x.float() @ case.weights[symrail.my_pe()].float().t(), what)
+
+    for captures_on in (range(symrail.n_pes()), range(1)):
+        with overlap.Group(heap_bytes=1 << 20, pieces=2) as group:
+            # All rows take 512, 384, 400 and 1000 KiB.
+            first, second, third, large = (Case(group, (rows, 256, 64), dtype, 4) for rows in (1024, 768, 800, 2000))
+            with torch.cuda.stream(stream):
+                for case in (first, second):
+                    check(case, gather(group, case), f"{case.rows} rows")
+            symrail.barrier_all()
+            graph = torch.cuda.CUDAGraph()
+            if symrail.my_pe() in captures_on:
+                with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                    replayed = gather(group, first)
+            for case in (third, second, third):
+                with torch.cuda.stream(stream):
+                    result = gather(group, case)
+                try:
+                    with torch.cuda.stream(stream):
+                        gather(group, large)
+                except HeapExhaustedError as error:
+                    assert "heap_bytes" in str(error), error
+                else:
+                    raise AssertionError("a plan was made in the memory of a captured one")
+                if len(captures_on) == symrail.n_pes():
+                    first.renew()
+                    torch.cuda.synchronize()
+                    graph.replay()
+                    check(first, replayed, "a replay beside new plans")
+                check(case, result, f"{case.rows} rows beside a captured plan")
+
+
 def median(work, count: int = 15) -> float:
     times = []
     for _ in range(count):
@@ -257,6 +301,7 @@ def products() -> None:
                 guarded(f"{shape} {dtype} {pieces} pieces", lambda: eager(group, shape, dtype))
     with overlap.Group(heap_bytes=HEAP, pieces=2) as group:
         guarded(f"{REPLAYS} replays", lambda: replayed(group, (300, 256, 120), torch.bfloat16))
+        guarded("plans that graphs keep", kept)
         guarded("gradients", lambda: gradients(group))
         guarded("8-bit floats", lambda: short(group))
     if symrail.n_pes() > 1 and symrail.current().in_gpus:

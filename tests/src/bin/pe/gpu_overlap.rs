@@ -40,7 +40,10 @@ pub fn main() -> ExitCode {
         match what.as_str() {
             "bits" => world.bits(),
             "graph" => world.graph(),
-            "late" => world.late(),
+            "late" => {
+                world.refused();
+                world.late();
+            }
             "bench" => world.bench(),
             _ => world.right(),
         }
@@ -421,6 +424,42 @@ impl<'d> World<'d> {
                 self.free(plan);
             }
         }
+    }
+
+    /// cuBLASLt refuses the last PE's weight: the others do not wait for that PE.
+    fn refused(&self) {
+        if self.device.gpu().compute_capability() < (8, 9) {
+            return;
+        }
+        let (ranks, last) = (self.rt.n_pes() as usize, self.rt.n_pes() - 1);
+        let is_last = self.rt.my_pe() == last;
+        let shape = GpuShape {
+            shards: Shards::split(64, ranks),
+            inputs: 16,
+            // cuBLASLt multiplies 8-bit numbers if all sizes are multiples of 16.
+            outputs: if is_last { 20 } else { 32 },
+            numbers: [DataType::Float8E4m3, DataType::Float8E4m3, DataType::Bfloat16],
+            layout: Layout::ByOutputs,
+            schedule: Schedule::Direct { rows: 8 },
+            chosen_for: None,
+        };
+        let case = Case { shape, reduced: None, bias: false, delay: 0, whole: true };
+        let mut plan = good(self.plan(&case));
+        let passed = self.operands_only(&case, 6);
+        let posted = self.post(&mut plan, &Self::addresses(&case, &passed));
+        if is_last {
+            let error = posted.unwrap_err();
+            assert!(matches!(error, Error::Gpu(_)), "{error}");
+            let again = self.post(&mut plan, &Self::addresses(&case, &passed)).unwrap_err();
+            assert!(matches!(again, Error::Round(rounds::Error::Poisoned { .. })), "{again}");
+        } else {
+            good(posted);
+            good(self.stream.wait(TIME_LIMIT));
+            let error = Self::check(&mut plan).unwrap_err();
+            let told = matches!(error, Error::Round(rounds::Error::Aborted { by, lost: None, .. }) if by == last);
+            assert!(told, "{error}");
+        }
+        std::mem::forget(plan);
     }
 
     /// The last PE does not post: the errors of the others name it, and their plans are refused from then on.
