@@ -24,14 +24,16 @@ static __device__ symrail_u64 part_of(symrail_u64 bytes, symrail_u64& at) {
 }
 
 // Whether an operation goes on. Otherwise it is an error, too: the host may have read that of the failure. `ended`, if
-// it is not null, is the word of a chain, which is not 0 once one of the chain's operations was left out or has failed,
-// in whatever era. All threads of a block call it.
+// it is not null, is the word of a chain: FAILED once a wait of the chain has failed, LEFT_OUT once another failure has
+// kept one of its operations from starting. Then none goes on, in whatever era. All threads of a block call it.
+#define FAILED 1ull
+#define LEFT_OUT 2ull
 static __device__ bool goes_on(const enqueued& since, symrail_u64 what, symrail_u64 pe,
                                volatile symrail_u64* ended = nullptr) {
     bool stops = false;
     if (threadIdx.x == 0) {
         stops = !since.is_well();
-        if (stops && ended != nullptr) *ended = 1;
+        if (stops && ended != nullptr && *ended == 0) *ended = LEFT_OUT;
         stops = stops || (ended != nullptr && *ended != 0);
         if (stops) symrail_record(SYMRAIL_ERROR_LEFT_OUT, what, pe, (symrail_u64)ended);
     }

@@ -54,7 +54,7 @@ struct within {
 extern "C" __global__ void wait_in_chain(symrail_u64* word, symrail_u64 least, symrail_u64 most, symrail_u64 pe,
                                          symrail_u64* ended, symrail_u64 era, symrail_u64 told) {
     within holds = {least, most};
-    if (goes_on({era, told}, SYMRAIL_WHAT_WAIT, pe, ended) && !holds(symrail_wait_for(word, holds))) *ended = 1;
+    if (goes_on({era, told}, SYMRAIL_WHAT_WAIT, pe, ended) && !holds(symrail_wait_for(word, holds))) *ended = FAILED;
 }
 
 extern "C" __global__ void fence_on_stream() { symrail_fence(); }

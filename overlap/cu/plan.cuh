@@ -35,8 +35,8 @@ static __device__ __noinline__ void overlap_await(const overlap_plan* plan, symr
     overlap_until(plan, is_set, word, pe);
 }
 
-// Whether this PE goes on, for all threads of a block. One that has given up changes no other PE's memory: it may still be
-// read, and what would come may not have come here.
+// Whether this PE goes on, for all threads of a block. One that has given up changes no other PE's memory: it may still
+// be read, and what would come may not have come here.
 static __device__ bool overlap_goes_on(const overlap_plan* plan) {
     return !__syncthreads_or(threadIdx.x == 0 && symrail_ld_sys(plan->alarm.stop) != 0);
 }

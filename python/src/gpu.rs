@@ -208,11 +208,8 @@ impl HeldGpu {
                 // SAFETY: the check has shown that the GPU can access the memory; the program keeps it until then.
                 return unsafe { ops.put_signal(&stream, piece(only), signal, pe) };
             }
-            for each in pieces {
-                // SAFETY: as above.
-                unsafe { ops.put(&stream, piece(each), pe) }?;
-            }
-            signal.map_or(Ok(()), |signal| ops.signal(&stream, signal, pe))
+            // SAFETY: as above.
+            unsafe { ops.put_pieces(&stream, pieces.map(piece), signal, pe) }
         };
         work().map_err(failed_on_gpu)
     }

@@ -61,9 +61,11 @@ static __device__ __noinline__ void symrail_fail(symrail_u64 code, symrail_u64 w
     const volatile symrail_u64* record = (const volatile symrail_u64*)symrail_state.error;
     /* Kernels of a program without a state have no record: their operations do nothing. */
     if (record == nullptr) return;
-    /* First, since the host begins the next era when it has read the record. */
-    symrail_stop(record[SYMRAIL_RECORD_ERA]);
+    /* First, so that what is left out because of it does not take its place. If the host reads it at once, the era that
+     * it begins then is stopped, too: rather that than none. */
     symrail_record(code, what, pe, place);
+    __threadfence_system();
+    symrail_stop(record[SYMRAIL_RECORD_ERA]);
 }
 
 /* Whether something has failed in an era or a later one. */

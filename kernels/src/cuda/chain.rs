@@ -10,8 +10,8 @@ use super::on_stream::{ASKING, OnStream, SignalUpdate, Transfer};
 /// A chain with a PE.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain {
-    /// The GPU's address of a word of this PE, 0 at first, and not 0 when the chain has ended. One stream at a time
-    /// uses it.
+    /// The GPU's address of a word of this PE, 0 at first. When the chain has ended it is 1 if one of its waits has
+    /// failed, and 2 if another failure has kept an operation from starting. One stream at a time uses it.
     pub ended: u64,
     /// The PE that the operations concern, which errors name.
     pub pe: u32,
@@ -50,6 +50,8 @@ impl OnStream {
         (signal, value): (u64, u64),
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.put_then_signal(chain.ended, stream, what, SignalUpdate::set(signal, value), chain.pe) }
+        unsafe {
+            self.put_then_signal(self.now(), chain.ended, stream, what, SignalUpdate::set(signal, value), chain.pe)
+        }
     }
 }

@@ -77,6 +77,8 @@ pub struct Transfer {
     pub bytes: u64,
 }
 
+const NO_BYTES: Transfer = Transfer { dest: 0, source: 0, bytes: 0 };
+
 impl OnStream {
     /// Loads the [kernels](super::Program::STREAM) for the device with this state.
     ///
@@ -201,15 +203,41 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub unsafe fn put_signal(&self, stream: &Stream, what: Transfer, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.put_then_signal(NO_CHAIN, stream, what, signal, pe) }
+        unsafe { self.put_then_signal(self.now(), NO_CHAIN, stream, what, signal, pe) }
     }
 
-    /// As [`OnStream::put_signal`], for the chain with this word. Without bytes it updates the word.
+    /// As [`OnStream::put`] for each of the pieces, and then as [`OnStream::signal`], if there is a signal: in one call,
+    /// so that the signal does not come without a piece that a failure has kept from starting.
+    ///
+    /// # Safety
+    /// As for [`OnStream::put`].
+    ///
+    /// # Errors
+    /// As for [`OnStream::put`].
+    pub unsafe fn put_pieces(
+        &self,
+        stream: &Stream,
+        pieces: impl Iterator<Item = Transfer>,
+        signal: Option<SignalUpdate<u64>>,
+        pe: u32,
+    ) -> Result<()> {
+        let now = self.now();
+        for piece in pieces {
+            // SAFETY: the caller's promise.
+            unsafe { self.put_of(now, NO_CHAIN, stream, piece, pe) }?;
+        }
+        let Some(signal) = signal else { return Ok(()) };
+        // SAFETY: no bytes; the kernel checks the address of the word.
+        unsafe { self.put_then_signal(now, NO_CHAIN, stream, NO_BYTES, signal, pe) }
+    }
+
+    /// As [`OnStream::put_signal`], for a call, and for the chain with this word. Without bytes it updates the word.
     ///
     /// # Safety
     /// As for [`OnStream::put`].
     pub(super) unsafe fn put_then_signal(
         &self,
+        now: Enqueued,
         chain: u64,
         stream: &Stream,
         what: Transfer,
@@ -217,7 +245,7 @@ impl OnStream {
         pe: u32,
     ) -> Result<()> {
         let Transfer { dest, source, bytes } = what;
-        let (now, mut here) = (self.now(), bytes);
+        let mut here = bytes;
         if bytes > BLOCK_BYTES && self.reach.find(dest, bytes, pe).is_some() {
             // SAFETY: the caller's promise.
             unsafe { self.put_of(now, chain, stream, what, pe) }?;
@@ -237,7 +265,7 @@ impl OnStream {
     /// As for [`OnStream::put`].
     pub fn signal(&self, stream: &Stream, signal: SignalUpdate<u64>, pe: u32) -> Result<()> {
         // SAFETY: no bytes; the kernel checks the address of the word.
-        unsafe { self.put_then_signal(NO_CHAIN, stream, Transfer { dest: 0, source: 0, bytes: 0 }, signal, pe) }
+        unsafe { self.put_then_signal(self.now(), NO_CHAIN, stream, NO_BYTES, signal, pe) }
     }
 
     /// Makes the stream wait for a 64-bit word of this PE's memory. The stream itself waits, without limit, until the

@@ -165,6 +165,7 @@ static void chain(symrail_u64 taken, bool goes) {
     launch(1, 1, [&] { put_signal_on_stream(nullptr, nullptr, 0, at(WORD), 8, 9, 1, ended, era, 0); });
     told("a signal of a chain");
     expect(word(1, WORD) == (goes ? 8 : 0), "the second signal of a chain", taken);
+    expect(*ended == (goes ? 0 : FAILED), "why a chain has ended", taken);
     // Others go on.
     start(SIGNAL, era);
     expect(word(1, WORD) == 7 && check(0) == 0, "a signal beside a chain", taken);
@@ -182,6 +183,7 @@ int main() {
     launch(1, 1, [&] { put_signal_on_stream(nullptr, nullptr, 0, at(WORD), 8, 9, 1, at(ENDED), 1, 0); });
     check(0);
     launch(1, 1, [&] { put_signal_on_stream(nullptr, nullptr, 0, at(WORD), 9, 9, 1, at(ENDED), 2, 0); });
-    expect(word(1, WORD) == 0 && word(0, ENDED) == 1, "a chain with a gap");
+    expect(word(1, WORD) == 0 && word(0, ENDED) == LEFT_OUT, "a chain with a gap");
+    expect(!the_job.wrong, "outside of the heap, or a failure that is told too late");
     if (well) puts("well");
 }

@@ -89,6 +89,8 @@ static void symrail_max_gpu(symrail_u64 at, symrail_u64 n) {
     static std::mutex one;
     std::lock_guard<std::mutex> all(one);
     symrail_u64* word = (symrail_u64*)at;
+    // The host must find the failure because of which others are left out.
+    if (here().record[0] == 0 && here().failed_requests == 0) the_job.wrong = true;
     if (n > *word) __atomic_store_n(word, n, __ATOMIC_SEQ_CST);
 }
 #include "symrail/failure.cuh"

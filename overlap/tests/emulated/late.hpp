@@ -55,7 +55,8 @@ static void put_fails() {
     for (int pe : {1, 2}) expect(ranks[pe].heap[63] == (1ull | 2ull << 32), "what others learn of a failed put", pe, 2);
 }
 
-// A failure that comes during a copy or a put: one block copies less, and others, the last one among them, all of theirs.
+// A failure that comes during a copy or a put: one block copies less, and others, the last one among them, all of
+// theirs.
 static void late_in_between(bool copies) {
     const size_t STEP = OVERLAP_STEP, BYTES = BLOCKS * STEP + 128 * BLOCKS;
     auto ranks = ranks_of(2, 64, 63);
@@ -71,8 +72,9 @@ static void late_in_between(bool copies) {
         if (b == 2) *(symrail_u64*)it.plan()->alarm.stop = 0;
         it.launch(1, THREADS, [&] {
             blockIdx.x = b, gridDim.x = BLOCKS;
-            if (copies) overlap_copy(it.plan(), &pair.sent, &pair.put, 0, to.data(), from.data(), BYTES, (symrail_u64)&word, 1);
-            else overlap_send(it.plan(), to.data(), from.data(), BYTES, (symrail_u64)&word);
+            symrail_u64 set = (symrail_u64)&word;
+            if (copies) overlap_copy(it.plan(), &pair.sent, &pair.put, 0, to.data(), from.data(), BYTES, set, 1);
+            else overlap_send(it.plan(), to.data(), from.data(), BYTES, set);
         });
     }
     size_t moved = std::count(to.begin() + 16, to.end(), 1);

@@ -74,7 +74,8 @@ class Pipeline:
         """The error of the wait that has timed out, if one has."""
         ended = tensor(self.words.view("int64")[self._ended("send", 0) :]).tolist()
         for of, has_ended in zip((("send", 0), ("send", 1), ("receive", 0), ("receive", 1)), ended):
-            if has_ended:
+            # Otherwise a failure elsewhere has kept its operations from starting.
+            if has_ended == 1:
                 return self._late(of, f": {error}")
         return error
 

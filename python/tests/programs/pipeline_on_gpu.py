@@ -79,6 +79,8 @@ def late_receive(runtime: Runtime, pipeline: Any, taken: bool) -> None:
         # The program's own check has taken the record. The next call is another error.
         pipeline.receive(to, 0)
         assert torch.equal(to, some(7)) and not pipeline.words[2 * 2], pipeline.words
+    # What was sent behind the wait was left out.
+    pipeline.words[pipeline._ended("send", 0)] = 2
     fails(TimeoutError, "pp_recv: no such tensor of rank 0", pipeline.receive, to)
     fails(StateError, "another pp_set_config", pipeline.send, to)
 
