@@ -53,11 +53,8 @@ impl AllToAll {
         heap.must_be_the_hosts()?;
         let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: small::MOST };
         let blocks = blocks(team, kind, sends, receives, |pe| Plan::path(heap.runtime(), pe))?;
-        let (owner, plan) = (blocks.kind.owner, Plan::new(heap, team, blocks)?);
-        match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
-            Err(full) if full.is_full() => plan.free(team).and(Err(full)),
-            block => Ok(AllToAll { plan, work: Workspace::new(block?, owner) }),
-        }
+        let (bytes, plan) = (blocks.workspace_bytes, Plan::new(heap, team, blocks)?);
+        AllToAll::with_workspace(heap, team, (bytes, kind.owner), plan, Plan::free)
     }
 
     /// Frees the plan and its workspace. Collective over the team.
@@ -65,8 +62,7 @@ impl AllToAll {
     /// # Errors
     /// Those of [`Block::free`](symrail::team::heap::Block::free).
     pub fn give_up(self, team: &Team) -> Result<()> {
-        self.plan.free(team)?;
-        Ok(self.work.block.map_or(Ok(()), |block| block.free(team))?)
+        self.end(team, Plan::free)
     }
 }
 
@@ -86,11 +82,8 @@ impl GpuAllToAll {
     ) -> Result<GpuAllToAll> {
         let kind = Kind { what: CALL, element, mode, owner: new_owner(), small: 0 };
         let blocks = blocks(team, kind, sends, receives, |pe| GpuPlan::path(kernels, pe))?;
-        let (owner, plan) = (blocks.kind.owner, GpuPlan::new(kernels, heap, team, blocks)?);
-        match heap.take(team, plan.workspace_bytes()).map_err(Error::from) {
-            Err(full) if full.is_full() => plan.free(team).and(Err(full)),
-            block => Ok(AllToAll { plan, work: Workspace::new(block?, owner) }),
-        }
+        let (bytes, plan) = (blocks.workspace_bytes, GpuPlan::new(kernels, heap, team, blocks)?);
+        AllToAll::with_workspace(heap, team, (bytes, kind.owner), plan, GpuPlan::free)
     }
 
     /// Frees the plan and its workspace when the GPU has completed all its work. Collective over the team.
@@ -99,7 +92,28 @@ impl GpuAllToAll {
     /// Those of [`Block::free`](symrail::team::heap::Block::free); an error of the driver; an error of
     /// [`GpuPlan::check`] that no call has returned.
     pub fn give_up_gpu(self, team: &Team) -> Result<()> {
-        let rounds = self.plan.free(team);
+        self.end(team, GpuPlan::free)
+    }
+}
+
+impl<P> AllToAll<P> {
+    /// Allocates the workspace, of so many bytes and for this owner. If the heap is full, the plan is freed on all PEs.
+    fn with_workspace(
+        heap: &TeamHeap,
+        team: &Team,
+        (bytes, owner): (usize, u64),
+        plan: P,
+        free: impl FnOnce(P, &Team) -> Result<()>,
+    ) -> Result<AllToAll<P>> {
+        match heap.take(team, bytes).map_err(Error::from) {
+            Err(full) if full.is_full() => free(plan, team).and(Err(full)),
+            block => Ok(AllToAll { plan, work: Workspace::new(block?, owner) }),
+        }
+    }
+
+    /// Frees the workspace, too, whatever the plan's rounds return.
+    fn end(self, team: &Team, free: impl FnOnce(P, &Team) -> Result<()>) -> Result<()> {
+        let rounds = free(self.plan, team);
         self.work.block.map_or(Ok(()), |block| block.free(team))?;
         rounds
     }
