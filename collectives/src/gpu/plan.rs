@@ -1,5 +1,6 @@
 //! A plan with its memory on all PEs, which can be launched many times.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::encode::{Addresses, Named, Reached, encode, op_number, words};
 use super::memory::SymmetricMemory;
 use crate::error::{Error, Result};
 use crate::members::Members;
-use crate::number::{Accumulate, ReduceOp};
+use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{BufferType, Plan};
 
 /// Memory that this GPU can access, by the address that kernels use. Memory that peers must access is in the symmetric
@@ -74,6 +75,8 @@ pub(super) struct GpuPlan {
     image: DeviceBuffer,
     /// Whether peers access its input, and its output.
     shared: [bool; 2],
+    /// The types of elements for whose kernels the GPU runs all blocks at once.
+    fits: HashSet<DataType>,
     members: Members,
     device: GpuDevice,
 }
@@ -113,7 +116,20 @@ impl GpuPlan {
         image.write(0, &encoded.bytes)?;
         let (blocks, steps) = (encoded.blocks, encoded.steps);
         let shared = [plan.shares(BufferType::Input), plan.shares(BufferType::Output)];
-        Ok(GpuPlan { device: device.clone(), members, plan, capacity, blocks, steps, report, image, shared })
+        let (device, fits) = (device.clone(), HashSet::new());
+        Ok(GpuPlan { device, members, plan, capacity, blocks, steps, report, image, shared, fits })
+    }
+
+    /// Checks that the GPU runs all blocks of the kernel for a type at once. Ranks with such GPUs refuse a plan alike.
+    ///
+    /// # Errors
+    /// A rank has more blocks; or the driver's error.
+    pub fn check_blocks(&mut self, ty: DataType, kernel: &Kernel) -> Result<()> {
+        if !self.fits.contains(&ty) {
+            self.plan.check_blocks(kernel.blocks_at_once(self.plan.threads)?)?;
+            self.fits.insert(ty);
+        }
+        Ok(())
     }
 
     pub fn plan(&self) -> &Plan {

@@ -274,7 +274,13 @@ impl GpuCommunicator {
         if !self.kernels.contains_key(&ty) {
             self.kernels.insert(ty, Kernels::load(&self.device, &self.nvrtc, ty)?);
         }
-        Ok(())
+        // Blocks of built-in plans wait for none that begins after them.
+        match (choice, self.plans.get_mut(choice), self.kernels.get(&ty)) {
+            (Choice::User(_) | Choice::Default(_), Some(plan), Some(kernels)) => {
+                plan.check_blocks(ty, &kernels.execute)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
