@@ -12,7 +12,7 @@ use symrail::rounds::Report;
 use super::abort::AbortHandle;
 use super::encode::{Addresses, Named, Reached, encode, op_number, words};
 use super::memory::SymmetricMemory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::members::Members;
 use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{BufferType, Plan};
@@ -153,9 +153,6 @@ impl GpuPlan {
     /// The memory stays valid and unchanged by others until the stream has passed the launch.
     pub unsafe fn launch(&self, stream: &Stream, kernel: &Kernel, call: &Call) -> Result<()> {
         self.check_call(call)?;
-        if self.blocks == 0 {
-            return Ok(());
-        }
         let shape = Shape { blocks: self.blocks, threads: self.plan.threads };
         let own = u64::from(call.accumulate == Accumulate::Own);
         let (part, chunk) = (call.part, self.plan.geometry(call.part).chunk);
@@ -198,7 +195,8 @@ impl GpuPlan {
         let step = self.steps.get(report.place as u32 as usize);
         // Waits for packets report the number of the source.
         let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| self.members.pe(rank));
-        let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));
+        // The ranks meet before and after the steps.
+        let (place, name) = step.map_or((Place::default(), "all ranks"), |step| (step.place, step.name.as_str()));
         let waiting = format!("plan {}{place}, {name}", self.plan.name());
         Err(report.error(runtime.my_pe(), "a collective", waiting, late, runtime.settings().timeout_s).into())
     }

@@ -236,15 +236,11 @@ impl Prepared {
         let rank = &self.plan.ranks[me];
         let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
-        let run = if grid.blocks == 0 {
-            Ok(())
-        } else {
-            launch(self.members.runtime(), &device, grid, CALL, &shared.ended, |thread| {
-                let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
-                let block = Block::new(&shared, thread, stage)?;
-                block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
-            })
-        };
+        let run = launch(self.members.runtime(), &device, grid, CALL, &shared.ended, |thread| {
+            let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
+            let block = Block::new(&shared, thread, stage)?;
+            block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
+        });
         if let Err(error) = run {
             // The first block's error caused those of the others.
             let is_first = matches!(error, Error::Runtime(symrail::Error::Interrupted { .. }));
