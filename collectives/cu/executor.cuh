@@ -9,6 +9,8 @@
 
 typedef symrail_block_scope symrail_all_threads;
 
+/* In the place of a step, for messages: the ranks meet. */
+#define SYMRAIL_NO_STEP 0xffffffffu
 /* Loads of several sources that each thread has in flight at a time. */
 #define SYMRAIL_PACKETS_AHEAD 4
 #define SYMRAIL_WIDE_AHEAD 2
@@ -80,7 +82,7 @@ struct symrail_executor {
     symrail_u32 block;
     symrail_u64 epoch;
     symrail_u32 flag;
-    /* The step in the plan's list, for messages. */
+    /* The step in the plan's list, for messages; SYMRAIL_NO_STEP at the begin and the end of a call. */
     symrail_u32 now;
     /* A part of the block's bytes, in a pipeline. */
     symrail_u64 window_start;
@@ -93,7 +95,7 @@ struct symrail_executor {
                                        symrail_u64 output, symrail_u64 part, symrail_u64 chunk, symrail_u32 op,
                                        bool own, symrail_u32 block)
         : plan(plan), operands(operands), geometry{part, plan.chunks, chunk, plan.alignment}, input(input),
-          output(output), op(op), own(own), block(block), epoch(0), flag(0), now(0), window_start(0),
+          output(output), op(op), own(own), block(block), epoch(0), flag(0), now(SYMRAIL_NO_STEP), window_start(0),
           window_bytes(~0ull), loose(0) {}
 
     SYMRAIL_WAITER_FN symrail_u32 thread() const { return symrail_all_threads::rank(); }
@@ -143,6 +145,7 @@ struct symrail_executor {
             }
             now++;
         }
+        now = SYMRAIL_NO_STEP;
         /* The caller may change the input from now on. */
         if (!(plan.flags & SYMRAIL_PLAN_LEAVES_PUTS)) arrive();
         return end_call();

@@ -159,7 +159,7 @@ impl Communicator {
     /// Reduces all PEs' inputs into the output of every PE, which may be the input.
     ///
     /// # Errors
-    /// As for [`Prepared::run`].
+    /// As for [`Prepared::run`]; or input and output overlap in another way.
     pub fn all_reduce(&mut self, input: Buffer, output: Buffer, ty: DataType, op: impl Into<Reduction>) -> Result<()> {
         self.run(&Collective::AllReduce, Buffers { input, output, part: input.len() }, ty, op.into(), 0)
     }
@@ -167,7 +167,7 @@ impl Communicator {
     /// Reduces all PEs' inputs; each PE gets its part. The output may be that part of the input.
     ///
     /// # Errors
-    /// As for [`Prepared::run`].
+    /// As for [`Communicator::all_reduce`].
     pub fn reduce_scatter(
         &mut self,
         input: Buffer,
@@ -181,7 +181,7 @@ impl Communicator {
     /// Gives every PE all PEs' inputs, in the order of PEs. The input may be its own part of the output.
     ///
     /// # Errors
-    /// As for [`Prepared::run`].
+    /// As for [`Communicator::all_reduce`].
     pub fn all_gather(&mut self, input: Buffer, output: Buffer) -> Result<()> {
         self.move_only(&Collective::AllGather, Buffers { input, output, part: input.len() }, 0)
     }
@@ -189,16 +189,16 @@ impl Communicator {
     /// Gives every PE its part of every input. The output may be the input.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or the parts have different sizes, or input and output overlap and are not the same.
+    /// As for [`Communicator::all_reduce`]; or the parts have different sizes.
     pub fn all_to_all(&mut self, input: Buffer, output: Buffer) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len(), input.overlaps(output), input == output)?;
+        let part = self.selection.part_of_all_to_all(input.len())?;
         self.move_only(&Collective::AllToAll, Buffers { input, output, part }, 0)
     }
 
     /// Gives every PE the input of PE `root`. The input may be the output.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or there is no such PE.
+    /// As for [`Communicator::all_reduce`]; or there is no such PE.
     pub fn broadcast(&mut self, input: Buffer, output: Buffer, root: u32) -> Result<()> {
         self.move_only(&Collective::Broadcast, Buffers { input, output, part: input.len() }, root)
     }
@@ -207,7 +207,7 @@ impl Communicator {
     /// same size, which stays unchanged.
     ///
     /// # Errors
-    /// As for [`Prepared::run`]; or there is no such PE.
+    /// As for [`Communicator::all_reduce`]; or there is no such PE.
     pub fn reduce(
         &mut self,
         input: Buffer,
@@ -273,6 +273,7 @@ impl Communicator {
         if part == 0 {
             return Ok(());
         }
+        collective.check_overlap(self.rank(), &input.span(), &output.span())?;
         let message = message_of(collective, input.len(), output.len());
         let in_place = input.overlaps(output);
         let (op, accumulate) = (reduction.op(), self.accumulate);

@@ -137,11 +137,17 @@ impl Taken {
 
     /// Sets all of this PE's bytes to 0 again, if the CPU can access them.
     pub fn wipe(&self) -> Result<()> {
+        const ZEROS: [u8; 8 << 10] = [0; 8 << 10];
         let device = self.members.runtime().cpu_device()?;
         let offset = self.members.runtime().symmetric_offset(self.start(), self.bytes)?;
         let memory = device.symmetric_at::<u8>(offset, self.bytes as u64)?;
-        let (one, zeros) = (Grid { blocks: 1, threads_per_block: 1 }, vec![0; self.bytes]);
-        device.launch(one, |thread| Ok::<_, Error>(thread.store_local(memory, &zeros)?))?;
+        device.launch(Grid { blocks: 1, threads_per_block: 1 }, |thread| {
+            for start in (0..self.bytes).step_by(ZEROS.len()) {
+                let zeros = &ZEROS[..(self.bytes - start).min(ZEROS.len())];
+                thread.store_local(memory.part(start as u64, zeros.len() as u64)?, zeros)?;
+            }
+            Ok::<_, Error>(())
+        })?;
         Ok(())
     }
 

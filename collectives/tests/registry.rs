@@ -41,6 +41,15 @@ fn the_first_plan_that_suits_is_taken() {
 }
 
 #[test]
+fn plans_of_more_blocks_than_a_device_runs_at_once_are_refused() {
+    let four = plan(&all_reduce::direct(&Shape::one_host(2, 4)));
+    four.check_blocks(4).unwrap();
+    let why = four.check_blocks(3).unwrap_err().to_string();
+    let expected = "plan all-reduce-direct-2x4, rank 0: 4 blocks of 1024 threads, of which this device runs 3 at once";
+    assert!(why.starts_with(expected), "{why}");
+}
+
+#[test]
 fn broadcasts_and_reductions_have_the_root_of_the_call() {
     let two = Shape::one_host(2, 1);
     for (collective, of) in [

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cudarc::driver::sys::{self, CUfunction, CUmodule, CUresult};
 
 use crate::driver::Gpu;
-use crate::error::{CudaError, Result, check};
+use crate::error::{CudaError, Result, check, cuda};
 use crate::nvrtc::Compiled;
 use crate::pointer::DevicePtr;
 
@@ -64,7 +64,7 @@ impl Module {
                 sys::cuFuncGetAttribute(&raw mut registers, attribute, raw),
             )?;
         }
-        Ok(Kernel { _module: Arc::clone(self), raw, registers })
+        Ok(Kernel { module: Arc::clone(self), raw, registers })
     }
 
     /// The address and the size of a global variable or constant; `None` if there is none with this name.
@@ -119,7 +119,7 @@ impl Drop for Module {
 #[derive(Debug, Clone)]
 pub struct Kernel {
     // The module stays loaded as long as one of its kernels exists.
-    _module: Arc<Module>,
+    module: Arc<Module>,
     pub(crate) raw: CUfunction,
     registers: i32,
 }
@@ -134,5 +134,23 @@ impl Kernel {
     #[must_use]
     pub fn registers(&self) -> i32 {
         self.registers
+    }
+
+    /// How many blocks of so many threads the GPU runs at once, if it runs nothing else.
+    ///
+    /// # Errors
+    /// The driver's error.
+    pub fn blocks_at_once(&self, threads: u32) -> Result<usize> {
+        let gpu = &self.module.gpu;
+        gpu.bind()?;
+        let mut of_each = 0;
+        // SAFETY: a kernel of a loaded module without dynamic shared memory, and a place for the result.
+        unsafe {
+            cuda!(
+                gpu.ordinal(),
+                cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut of_each, self.raw, threads as i32, 0)
+            )
+        }?;
+        Ok(of_each.unsigned_abs() as usize * gpu.multiprocessors() as usize)
     }
 }

@@ -310,6 +310,29 @@ fn plans_of_users() {
 }
 
 /// Flags repeat after 2^32 - 1 calls: by then all packets are wiped.
+/// An all-reduce that rank 0 performs alone, in the memory of the others, which have no blocks.
+fn by_one_rank(ranks: usize) -> Document {
+    let mut document = all_reduce::direct(&Shape::one_host(ranks, 1));
+    document.gpus[1..].iter_mut().for_each(|gpu| gpu.threadblocks.clear());
+    let ops = &mut document.gpus[0].threadblocks[0].ops;
+    ops.retain(|op| op.name == "rres");
+    ops.iter_mut().flat_map(|op| op.src_buff.iter_mut().chain(&mut op.dst_buff)).for_each(|chunks| {
+        (chunks.index, chunks.size) = (0, ranks as u64);
+    });
+    Document { name: "by one rank".into(), ..document }
+}
+
+#[test]
+fn a_rank_without_blocks_meets_the_others() {
+    if library().is_none() {
+        return;
+    }
+    let mut pes = Pes::new(&by_one_rank(2), 4096, 3, |_, _| true);
+    for round in 0..3 {
+        verify(&mut pes, Int32, ReduceOp::Sum, 101, 0, false, round);
+    }
+}
+
 #[test]
 fn flags_come_round() {
     if library().is_none() {
@@ -337,13 +360,18 @@ fn a_pe_that_does_not_arrive_is_named() {
     if library().is_none() {
         return;
     }
-    for document in [all_reduce::one_shot(&Shape::one_host(3, 2)), all_reduce::direct(&Shape::one_host(3, 2))] {
+    for document in
+        [all_reduce::one_shot(&Shape::one_host(3, 2)), all_reduce::direct(&Shape::one_host(3, 2)), by_one_rank(3)]
+    {
         let mut pes = Pes::new(&document, 4096, 2, |_, _| true);
         verify(&mut pes, Float32, ReduceOp::Sum, 100, 0, false, 1);
         pes.timeouts_ns[0] = 1_000_000_000;
         pes.call(&[0, 2], Float32, ReduceOp::Sum, 400, |_| (SOURCE, DEST));
         // Waits for packets report the number of their source, which the host translates: 1 here, too.
         assert_eq!([&pes.reports[0][..2], &pes.reports[2][..2]], [[1, 1], [2, 0]], "{}", document.name);
+        // Where it waits is the step of a plan, or none where the ranks meet before their steps.
+        let meets = document.gpus.iter().any(|gpu| gpu.threadblocks.iter().all(|block| block.ops.is_empty()));
+        assert_eq!(pes.reports[0][2] as u32 == u32::MAX, meets, "{}", document.name);
         for pe in 0..3 {
             pes.bytes(pe, DEST, 400).fill(0xee);
         }

@@ -124,6 +124,8 @@ impl Communicator {
         let device = with_timeout(runtime.timeout(), || runtime.gpu_device(&gpu))?;
         let mut collectives = GpuCommunicator::new(&device, nvrtc)?;
         collectives.accept_any_memory()?;
+        // NCCL does not look for overlaps: programs run whose results they do not read, such as warm-ups.
+        collectives.accept_any_overlap();
         collectives.prepare_memory()?;
         let one_sided = OneSided::new(&device, signals, collectives.stop())?;
         let made = Parts { collectives, one_sided, board: Arc::new(board), runtime, place: Some(place) };

@@ -1,5 +1,6 @@
 //! A plan with its memory on all PEs, which can be launched many times.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,9 +12,9 @@ use symrail::rounds::Report;
 use super::abort::AbortHandle;
 use super::encode::{Addresses, Named, Reached, encode, op_number, words};
 use super::memory::SymmetricMemory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Place, Result};
 use crate::members::Members;
-use crate::number::{Accumulate, ReduceOp};
+use crate::number::{Accumulate, DataType, ReduceOp};
 use crate::plan::{BufferType, Plan};
 
 /// Memory that this GPU can access, by the address that kernels use. Memory that peers must access is in the symmetric
@@ -74,6 +75,8 @@ pub(super) struct GpuPlan {
     image: DeviceBuffer,
     /// Whether peers access its input, and its output.
     shared: [bool; 2],
+    /// The types of elements for whose kernels the GPU runs all blocks at once.
+    fits: HashSet<DataType>,
     members: Members,
     device: GpuDevice,
 }
@@ -113,7 +116,20 @@ impl GpuPlan {
         image.write(0, &encoded.bytes)?;
         let (blocks, steps) = (encoded.blocks, encoded.steps);
         let shared = [plan.shares(BufferType::Input), plan.shares(BufferType::Output)];
-        Ok(GpuPlan { device: device.clone(), members, plan, capacity, blocks, steps, report, image, shared })
+        let (device, fits) = (device.clone(), HashSet::new());
+        Ok(GpuPlan { device, members, plan, capacity, blocks, steps, report, image, shared, fits })
+    }
+
+    /// Checks that the GPU runs all blocks of the kernel for a type at once. Ranks with such GPUs refuse a plan alike.
+    ///
+    /// # Errors
+    /// A rank has more blocks; or the driver's error.
+    pub fn check_blocks(&mut self, ty: DataType, kernel: &Kernel) -> Result<()> {
+        if !self.fits.contains(&ty) {
+            self.plan.check_blocks(kernel.blocks_at_once(self.plan.threads)?)?;
+            self.fits.insert(ty);
+        }
+        Ok(())
     }
 
     pub fn plan(&self) -> &Plan {
@@ -137,9 +153,6 @@ impl GpuPlan {
     /// The memory stays valid and unchanged by others until the stream has passed the launch.
     pub unsafe fn launch(&self, stream: &Stream, kernel: &Kernel, call: &Call) -> Result<()> {
         self.check_call(call)?;
-        if self.blocks == 0 {
-            return Ok(());
-        }
         let shape = Shape { blocks: self.blocks, threads: self.plan.threads };
         let own = u64::from(call.accumulate == Accumulate::Own);
         let (part, chunk) = (call.part, self.plan.geometry(call.part).chunk);
@@ -182,7 +195,8 @@ impl GpuPlan {
         let step = self.steps.get(report.place as u32 as usize);
         // Waits for packets report the number of the source.
         let late = step.and_then(|step| step.writers.get(report.who as usize)).map(|&rank| self.members.pe(rank));
-        let (place, name) = step.map_or_else(Default::default, |step| (step.place, step.name.as_str()));
+        // The ranks meet before and after the steps.
+        let (place, name) = step.map_or((Place::default(), "all ranks"), |step| (step.place, step.name.as_str()));
         let waiting = format!("plan {}{place}, {name}", self.plan.name());
         Err(report.error(runtime.my_pe(), "a collective", waiting, late, runtime.settings().timeout_s).into())
     }

@@ -274,6 +274,22 @@ impl Plan {
         })
     }
 
+    /// Refuses a device that runs at most so many blocks at once: blocks wait for one another, also for some that could
+    /// not begin.
+    ///
+    /// # Errors
+    /// A rank has more blocks.
+    pub fn check_blocks(&self, at_once: usize) -> Result<()> {
+        let Some((rank, blocks)) =
+            self.ranks.iter().map(|rank| rank.blocks.len()).enumerate().find(|(_, blocks)| *blocks > at_once)
+        else {
+            return Ok(());
+        };
+        let threads = self.threads;
+        let reason = format!("{blocks} blocks of {threads} threads, of which this device runs {at_once} at once");
+        Err(self.refuse(Place { rank: Some(rank), ..Place::default() }, reason + ": use fewer blocks or threads"))
+    }
+
     /// An operation whose reduction the plan fixes differently from this one.
     pub(crate) fn other_op(&self, op: ReduceOp) -> Option<(Place, ReduceOp)> {
         let fixed = self.steps().filter_map(|step| match step.action {

@@ -44,6 +44,10 @@ pub(super) fn resolve(document: &Document) -> Result<Plan> {
             blocks.push(scope.steps(&block.ops)?);
         }
         let barriers = barriers(&blocks).map_err(|(place, reason)| refuse(place, reason))?;
+        // Blocks meet the other ranks before and after a call, which a rank without steps does, too.
+        if blocks.is_empty() {
+            blocks.push(Vec::new());
+        }
         ranks.push(Rank {
             input_chunks: gpu.input_chunks,
             output_chunks: gpu.output_chunks,

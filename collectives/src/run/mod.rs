@@ -236,15 +236,11 @@ impl Prepared {
         let rank = &self.plan.ranks[me];
         let shared = Shared::new(&self.plan, &self.members, call, memory, &self.expected, flag, seconds);
         let grid = Grid { blocks: rank.blocks.len(), threads_per_block: 1 };
-        let run = if grid.blocks == 0 {
-            Ok(())
-        } else {
-            launch(self.members.runtime(), &device, grid, CALL, &shared.ended, |thread| {
-                let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
-                let block = Block::new(&shared, thread, stage)?;
-                block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
-            })
-        };
+        let run = launch(self.members.runtime(), &device, grid, CALL, &shared.ended, |thread| {
+            let stage = stage.part((thread.block_id() * STAGE) as u64, STAGE as u64)?;
+            let block = Block::new(&shared, thread, stage)?;
+            block.run(&rank.blocks[thread.block_id()]).inspect_err(|_| shared.give_up(thread))
+        });
         if let Err(error) = run {
             // The first block's error caused those of the others.
             let is_first = matches!(error, Error::Runtime(symrail::Error::Interrupted { .. }));
@@ -317,15 +313,22 @@ impl Prepared {
     }
 }
 
+/// Bytes that are divided at a time: a multiple of all types' sizes.
+const AT_ONCE: usize = 8 << 10;
+
 /// Divides all elements of this PE's buffer by a number.
 pub(crate) fn divide_elements(runtime: &Runtime, buffer: Buffer, ty: DataType, by: u32) -> Result<()> {
     let device = runtime.cpu_device()?;
     let memory = device.symmetric_at::<u8>(buffer.offset, buffer.len)?;
     device.launch(Grid { blocks: 1, threads_per_block: 1 }, |thread| {
-        let mut elements = vec![0; buffer.len as usize];
-        thread.load_local(&mut elements, memory)?;
-        divide(ty, &mut elements, by);
-        thread.store_local(memory, &elements)?;
+        let mut piece = [0; AT_ONCE];
+        for start in (0..buffer.len).step_by(AT_ONCE) {
+            let elements = &mut piece[..(buffer.len - start).min(AT_ONCE as u64) as usize];
+            let memory = memory.part(start, elements.len() as u64)?;
+            thread.load_local(elements, memory)?;
+            divide(ty, elements, by);
+            thread.store_local(memory, elements)?;
+        }
         Ok::<_, Error>(())
     })?;
     Ok(())

@@ -235,14 +235,11 @@ impl Selection {
         Err(Error::Call(format!("{collective} with PE {root} of {n} as its root")))
     }
 
-    /// The bytes that each PE gets of an all-to-all's input. Input and output do not overlap, or are the same memory.
-    pub(crate) fn part_of_all_to_all(&self, input: u64, overlap: bool, same: bool) -> Result<u64> {
+    /// The bytes that each PE gets of an all-to-all's input.
+    pub(crate) fn part_of_all_to_all(&self, input: u64) -> Result<u64> {
         let n = self.hosts.len() as u64;
         if !input.is_multiple_of(n) {
             return Err(Error::Call(format!("an all-to-all of {input} bytes among {n} PEs")));
-        }
-        if overlap && !same {
-            return Err(Error::Call("an all-to-all's input and output overlap, and are not the same memory".into()));
         }
         Ok(input / n)
     }

@@ -149,7 +149,7 @@ fn tune<C: Calls>(runtime: &Runtime, sizes: &[usize], iterations: u32, new: impl
             let table = calls.selection().table(vec![row]);
             calls.selection().tune(table)?;
             for (best, &size) in best.iter_mut().zip(sizes) {
-                if matches!(way.algorithm.as_str(), "packets" | "one_shot" | "two_phase") && size > PACKETS {
+                if is_for_small(&way) && size > PACKETS {
                     continue;
                 }
                 let time = timed(runtime, &mut calls, collective, size, iterations)?;
@@ -194,10 +194,15 @@ fn rows_of(collective: &str, sizes: &[usize], best: Vec<Option<(f64, Way)>>) -> 
             None => rows.push(row),
         }
     }
-    if let Some(last) = rows.last_mut() {
+    if let Some(last) = rows.last_mut().filter(|last| !is_for_small(&last.way)) {
         last.up_to = None;
     }
     rows
+}
+
+/// Whether it needs several times the memory of a message.
+fn is_for_small(way: &Way) -> bool {
+    matches!(way.algorithm.as_str(), "packets" | "one_shot" | "two_phase")
 }
 
 /// Writes the file so that it is either complete or absent.
@@ -220,5 +225,14 @@ mod tests {
         let rows = rows_of("allreduce", &[1, 4, 16, 64], vec![best(1.0, "a"), best(2.0, "a"), best(3.0, "b"), None]);
         let seen: Vec<_> = rows.iter().map(|row| (row.way.algorithm.as_str(), row.up_to, row.microseconds)).collect();
         assert_eq!(seen, [("a", Some(8), Some(2.0)), ("b", None, Some(3.0))]);
+    }
+
+    #[test]
+    fn ways_that_need_much_memory_are_not_for_larger_messages_than_were_measured() {
+        let up_to = |algorithm: &str| {
+            let way = Way { algorithm: algorithm.into(), blocks: 1, chunk: None };
+            rows_of("allreduce", &[1, 4], vec![Some((1.0, way.clone())), Some((2.0, way))])[0].up_to
+        };
+        assert_eq!(["packets", "one_shot", "two_phase", "direct"].map(up_to), [Some(8), Some(8), Some(8), None]);
     }
 }

@@ -5,6 +5,7 @@
 
 mod agreed;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -434,9 +435,15 @@ fn splits(counts: &[i64]) -> PyResult<Vec<u64>> {
     counts.iter().map(|&count| u64::try_from(count).map_err(|_| below())).collect()
 }
 
+/// The addresses of an array's elements.
+fn span(view: &View) -> Range<u64> {
+    let start = view.bounds().address() as u64;
+    start..start + view.bytes() as u64
+}
+
 fn overlap(input: &View, output: &View) -> bool {
-    let (start, end) = (input.bounds().address(), output.bounds().address());
-    start < end + output.bytes() && end < start + input.bytes()
+    let (input, output) = (span(input), span(output));
+    input.start < output.end && output.start < input.end
 }
 
 fn kind_of(view: &View) -> Parameter {
@@ -641,10 +648,7 @@ impl Collectives {
             let why = format!("{name}: input has {from} elements and output {to}; {wanted}");
             return Err(raise(Kind::Argument, &why));
         }
-        if collective == Collective::AllToAll && overlap(&input, &output) && input.bounds() != output.bounds() {
-            let why = "all_to_all: input and output overlap, and are not the same array";
-            return Err(raise(Kind::Argument, why));
-        }
+        collective.check_overlap(self.team.group().me(), &span(&input), &span(&output)).map_err(raised)?;
         let reduction = op.parse().map_err(raised)?;
         Ok(Call { collective, input, output, ty, casts: reduces && dtype.is_some(), reduction, root })
     }

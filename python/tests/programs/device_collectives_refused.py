@@ -72,7 +72,14 @@ def main() -> None:
         rows = x.reshape(-1, 2)
         split = [4 + last] * comm.size
         one_is_refused("rows, and its splits", lambda: comm.all_to_all_single(y.reshape(-1, 2), rows, None, split))
+        # Input and output of the last rank overlap, and are not in place.
         one_is_refused("overlap", lambda: comm.all_to_all(x[4:] if last else x[:-4], x[:-4]))
+        one_is_refused("they are the same memory", lambda: comm.all_reduce(x[1:], x[:-1] if last else x[1:]))
+        one_is_refused("they are the same memory", lambda: comm.broadcast(x[1:], 0, output=x[:-1] if last else x[1:]))
+        own = comm.rank * 8
+        first = 0 if last else own
+        one_is_refused("the input is part", lambda: comm.all_gather(x, x[first : first + 8]))
+        one_is_refused("the output is part", lambda: comm.reduce_scatter(x[first : first + 8], x))
         one_is_refused("overlap", lambda: comm.all_to_all_v(*((x, x) if last else (y, x)), *[[8] * comm.size] * 2))
 
         # Another call, and names in place of numbers.

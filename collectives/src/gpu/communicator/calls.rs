@@ -24,8 +24,8 @@ impl GpuCommunicator {
     /// passed the call.
     ///
     /// # Errors
-    /// The call does not suit its plan, there is no memory, a kernel cannot be compiled, or the driver reports an
-    /// error. [`GpuCommunicator::check`] returns the errors of kernels.
+    /// Input and output overlap otherwise, the call does not suit its plan, there is no memory, a kernel cannot be
+    /// compiled, or the driver reports an error. [`GpuCommunicator::check`] returns the errors of kernels.
     pub unsafe fn all_reduce(
         &mut self,
         stream: &Stream,
@@ -81,10 +81,9 @@ impl GpuCommunicator {
     /// As for [`GpuCommunicator::all_reduce`].
     ///
     /// # Errors
-    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes, or input and output overlap
-    /// and are not the same.
+    /// As for [`GpuCommunicator::all_reduce`]; or the parts have different sizes.
     pub unsafe fn all_to_all(&mut self, stream: &Stream, input: Memory, output: Memory) -> Result<()> {
-        let part = self.selection.part_of_all_to_all(input.len, input.overlaps(output), input == output)?;
+        let part = self.selection.part_of_all_to_all(input.len)?;
         // SAFETY: the caller's promise.
         unsafe { self.run(stream, &Collective::AllToAll, Buffers { input, output, part }, MOVES.0, MOVES.1, 0) }
     }

@@ -40,6 +40,9 @@ impl GpuCommunicator {
         if !part.is_multiple_of(ty.size() as u64) {
             return Err(Error::Call(format!("parts of {part} bytes are not whole elements of {ty}")));
         }
+        if !self.any_overlap {
+            collective.check_overlap(self.members.me(), &input.span(), &output.span())?;
+        }
         reduction.op().suits_gpus(ty)?;
         if self.stage.is_none() && matches!(reduction, Reduction::ScaledSum(_)) {
             return Err(Error::Call("a scaled sum is for buffers that may be any memory: accept_any_memory".into()));
@@ -271,7 +274,13 @@ impl GpuCommunicator {
         if !self.kernels.contains_key(&ty) {
             self.kernels.insert(ty, Kernels::load(&self.device, &self.nvrtc, ty)?);
         }
-        Ok(())
+        // Blocks of built-in plans wait for none that begins after them.
+        match (choice, self.plans.get_mut(choice), self.kernels.get(&ty)) {
+            (Choice::User(_) | Choice::Default(_), Some(plan), Some(kernels)) => {
+                plan.check_blocks(ty, &kernels.execute)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -67,6 +67,8 @@ pub struct GpuCommunicator {
     exchanges: Option<exchange::Kernels>,
     /// Set if buffers may be any memory.
     stage: Option<Stage>,
+    /// Whether input and output may overlap in any way.
+    any_overlap: bool,
     /// The memory of collectives without a plan, made for the first such call.
     straight: Option<Straight>,
     plans: BTreeMap<Choice, GpuPlan>,
@@ -126,6 +128,7 @@ impl GpuCommunicator {
             exchange,
             exchanges: None,
             stage: None,
+            any_overlap: false,
             straight: None,
             plans: BTreeMap::new(),
             logged: BTreeSet::new(),
@@ -170,6 +173,12 @@ impl GpuCommunicator {
             self.selection.any_memory = true;
         }
         Ok(())
+    }
+
+    /// From now on no call is refused because its input and output overlap. The result is undefined unless the
+    /// collective works in place there.
+    pub fn accept_any_overlap(&mut self) {
+        self.any_overlap = true;
     }
 
     /// Allocates the memory of all algorithms without a plan now, if they can be used among these PEs: first calls then

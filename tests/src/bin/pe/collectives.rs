@@ -162,7 +162,7 @@ impl<'rt> World<'rt> {
         let (first, last) = (shift + places.input.0, shift + places.output.0);
         self.dest.write_slice(0, &vec![0xee; n * part + 64])?;
         from.write_slice(first, &data.input(me, places.input.1 / ty.size()))?;
-        let done = match collective {
+        let mut run = |input| match collective {
             Collective::AllReduce => self.all.all_reduce(input, output, ty, op),
             Collective::ReduceScatter => self.all.reduce_scatter(input, output, ty, op),
             Collective::AllGather => self.all.all_gather(input, output),
@@ -170,7 +170,12 @@ impl<'rt> World<'rt> {
             Collective::Reduce => self.all.reduce(input, output, ty, op, 0),
             _ => self.all.broadcast(input, output, 0),
         };
-        done.unwrap_or_else(|error| panic!("PE {me}, {collective:?} of {count} {ty:?}: {error}"));
+        if in_place && part > 1 {
+            let beside = at(from, (places.input.0 + 1, places.input.1));
+            let refused = run(beside).unwrap_err().to_string();
+            assert!(refused.contains("input and output overlap"), "PE {me}, {collective:?}: {refused}");
+        }
+        run(input).unwrap_or_else(|error| panic!("PE {me}, {collective:?} of {count} {ty:?}: {error}"));
         let mut found = vec![0; places.output.1];
         self.dest.read_slice(last, &mut found)?;
         let has_result = *collective != Collective::Reduce || me == 0;
@@ -188,13 +193,14 @@ impl<'rt> World<'rt> {
 
     fn averages(&mut self) -> Result<()> {
         let (me, n) = (f64::from(self.all.rank()), f64::from(self.all.size()));
-        self.dest.write_slice(0, &(me * 2.0).to_ne_bytes())?;
+        let numbers = |first: f64| (0..LARGEST / 8).flat_map(|i| (first + i as f64).to_ne_bytes()).collect::<Vec<u8>>();
+        let mut found = numbers(me * 2.0);
+        self.dest.write_slice(3, &found)?;
         self.sync()?;
-        let buffer = Buffer::of(&self.dest).unwrap().part(0, 8).unwrap();
+        let buffer = Buffer::of(&self.dest).unwrap().part(3, found.len() as u64).unwrap();
         self.all.all_reduce(buffer, buffer, DataType::Float64, Reduction::Average).unwrap();
-        let mut found = [0; 8];
-        self.dest.read_slice(0, &mut found)?;
-        assert_eq!(f64::from_ne_bytes(found), n - 1.0);
+        self.dest.read_slice(3, &mut found)?;
+        assert_eq!(difference(&found, &numbers(n - 1.0)), None);
         Ok(())
     }
 }

@@ -222,7 +222,7 @@ impl<'d> World<'d> {
         self.write(input, &data.input(me, places.input.1 / ty.size()));
         self.rt.barrier_all()?;
         // SAFETY: memory of this test, which waits for the stream.
-        let done = unsafe {
+        let mut run = |input| unsafe {
             match collective {
                 Collective::AllReduce => all.all_reduce(&self.stream, input, output, ty, op),
                 Collective::ReduceScatter => all.reduce_scatter(&self.stream, input, output, ty, op),
@@ -232,7 +232,11 @@ impl<'d> World<'d> {
                 _ => all.broadcast(&self.stream, input, output, 0),
             }
         };
-        done.unwrap_or_else(|error| panic!("{what}: {error}"));
+        if in_place && part > 1 {
+            let refused = run(Memory { at: input.at + 1, ..input }).unwrap_err().to_string();
+            assert!(refused.contains("input and output overlap"), "{what}: {refused}");
+        }
+        run(input).unwrap_or_else(|error| panic!("{what}: {error}"));
         self.stream.wait(TIME_LIMIT).unwrap_or_else(|error| panic!("{what}: {error}"));
         all.check().unwrap_or_else(|error| panic!("{what}: {error}"));
         let difference = difference(&self.read(output), &data.output(collective, me, count));
