@@ -14,6 +14,15 @@ int main(void) {
   to_device put = (to_device)dlsym(driver, "cuMemcpyHtoD_v2");
   from_device get = (from_device)dlsym(driver, "cuMemcpyDtoH_v2");
   int (*wait)(void) = (int (*)(void))dlsym(driver, "cuCtxSynchronize");
+  /* As cudaSetDevice does it: a pinned heap makes no context current. */
+  int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
+  int (*count)(int *) = (int (*)(int *))dlsym(driver, "cuDeviceGetCount");
+  int (*retain)(void **, int) = (int (*)(void **, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+  int (*use)(void *) = (int (*)(void *))dlsym(driver, "cuCtxSetCurrent");
+  const char *me = getenv("SYMRAIL_LAUNCHER_PE");
+  void *context;
+  int gpus;
+  EXPECT(!init(0) && !count(&gpus) && gpus > 0 && !retain(&context, (me ? atoi(me) : 0) % gpus) && !use(context));
   setenv("SYMRAIL_HEAP_KIND", "device", 0);
   cudecompHandle_t handle;
   cudecompGridDesc_t desc, ended;
