@@ -21,7 +21,7 @@ impl Product {
 }
 
 /// The ranks that get the sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reduced {
     /// Each rank gets the sums of its rows: a reduce-scatter.
     ToShards,

@@ -1,6 +1,6 @@
 //! Products for callers that have arrays and no plans: the arguments of a call select a plan, or a new one is made.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use symrail::{Runtime, Team, TeamHeap};
 
@@ -15,8 +15,9 @@ use crate::weight::Weight;
 /// plan or make it together. When the heap is full, earlier plans are freed.
 pub struct Products {
     pieces: Option<usize>,
-    gathers: HashMap<Shape, AllGatherMatmul>,
-    reductions: HashMap<(Shape, Reduced), MatmulReduce>,
+    // In an order that is the same on all ranks, which free them together.
+    gathers: BTreeMap<Shape, AllGatherMatmul>,
+    reductions: BTreeMap<(Shape, Reduced), MatmulReduce>,
     heap: TeamHeap,
 }
 
@@ -32,7 +33,7 @@ pub struct Gathered {
 }
 
 /// The parameters that a plan was made for.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
     shards: Shards,
     width: usize,
@@ -53,7 +54,7 @@ impl Products {
     /// is not cut. Without a number, [`Schedule::choose`] decides.
     #[must_use]
     pub fn new(heap: &TeamHeap, pieces: Option<usize>) -> Products {
-        Products { heap: heap.clone(), pieces, gathers: HashMap::new(), reductions: HashMap::new() }
+        Products { heap: heap.clone(), pieces, gathers: BTreeMap::new(), reductions: BTreeMap::new() }
     }
 
     /// Multiplies the rows of all ranks by this rank's weight. `own` has `rows` rows of `weight.inputs` numbers; each
@@ -146,9 +147,8 @@ impl Products {
     /// # Errors
     /// An error that names a peer that does not answer.
     pub fn free(&mut self, team: &Team) -> Result<()> {
-        // Ranks may free plans in different orders: no rank uses a plan once all ranks have called this function.
-        self.gathers.drain().try_for_each(|(_, plan)| plan.free(team))?;
-        self.reductions.drain().try_for_each(|(_, plan)| plan.free(team))
+        std::mem::take(&mut self.gathers).into_values().try_for_each(|plan| plan.free(team))?;
+        std::mem::take(&mut self.reductions).into_values().try_for_each(|plan| plan.free(team))
     }
 
     /// Makes a plan. If the heap has no space for it beside the earlier plans, frees these first.

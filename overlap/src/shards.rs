@@ -31,7 +31,7 @@ const MUCH_WORK: usize = 160 << 10;
 const LEAST_ROWS_OF_MUCH_WORK: usize = 512;
 
 /// The rows of a matrix, spread over the ranks of a team in their order. Shards may differ in size, and be empty.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shards {
     /// The first row of each rank, followed by the number of all rows.
     bounds: Vec<usize>,
@@ -114,7 +114,7 @@ pub(crate) struct Piece {
 }
 
 /// How a product is carried out. All ranks of a plan use the same schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Schedule {
     /// One product. All shards move before it, or after it.
     Unfused,
