@@ -1,7 +1,7 @@
 /* A quiet of one context does not wait for the operations of another. PE 2 stops itself, so that nothing sent to it
  * completes, while PE 0 continues with PE 1. */
 
-#include "check.h"
+#include "stopped.h"
 #include <signal.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -11,18 +11,6 @@ enum { WORDS = 32 << 10 }; /* large enough for all rails */
 static long pids[3];
 static long stop, counter = 5, small[100];
 static long large[WORDS], source[WORDS], fetched_back[WORDS];
-
-/* Whether a process is stopped, by its state letter in /proc. */
-static int is_stopped(long pid)
-{
-    char path[64], name[64], state = 0;
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL);
-    CHECK(fscanf(file, "%*d %63s %c", name, &state) == 2);
-    fclose(file);
-    return state == 'T';
-}
 
 static void go_on_with(shmem_ctx_t ctx, long round)
 {

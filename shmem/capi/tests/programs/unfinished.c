@@ -1,7 +1,7 @@
 /* A put fails on a context that the program does not destroy, because the connection of this context ends. PE 1 stops
  * itself meanwhile, so that the put is not delivered before. */
 
-#include "check.h"
+#include "stopped.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,18 +12,6 @@
 enum { BYTES = 32 << 20, FILES = 1024 };
 
 static long pid, stop, word;
-
-/* Whether a process is stopped, by its state letter in /proc. */
-static int is_stopped(long pid)
-{
-    char path[64], name[64], state = 0;
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL);
-    CHECK(fscanf(file, "%*d %63s %c", name, &state) == 2);
-    fclose(file);
-    return state == 'T';
-}
 
 /* Whether a file is a connected socket of the network. */
 static int is_connection(int file)
