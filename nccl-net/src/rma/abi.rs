@@ -4,12 +4,14 @@
 //!
 //! | table | differs from the one before in |
 //! |---|---|
-//! | GIN 11 | for NCCL 2.28 to 2.30.4: operations belong to the group, which is their only context; so NCCL 2.30.4 takes
-//! it, if there are no functions of contexts, whose device handle it would not take |
+//! | GIN 11 | for NCCL 2.28 to 2.30.4: operations belong to the group, their only context |
 //! | RMA 13 | contexts, `iget`, `iflush`; NCCL looks for it under GIN's name too |
 //! | RMA 14 | no device handles; a signal may be weak |
 //! | RMA 15 | a word of hints for each operation |
 //! | RMA 16 | properties of the group |
+//!
+//! GIN 11 has no functions of contexts here: NCCL 2.30.4 takes the group in their place then, and otherwise would not
+//! take their device handle.
 
 use std::ffi::{c_char, c_int, c_void};
 
